@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How an agent is started: the contract between whoever launches it (warden/nursery, for `local` and `none`) and
+ * agent/main.c. The agent's argv is {"cordon-agent", MODE, KEY=VALUE…}; its environment is empty; its descriptors
+ * are exactly the ones below (no others are open).
+ *
+ * MODE   forked    the interpreter is forked into the guest by a zygote; the agent gets the ends of its pipes
+ *        spawn     the agent starts the interpreter itself (node, bash, a fresh python) and parks it
+ * KEYs   language=python|javascript|bash   what to park (mode spawn)
+ *        code_uid=N code_gid=N             the uid and gid of the code, in the agent's user namespace
+ *        workdir=PATH                      /home/user in a guest; the private directory with `none`
+ *        isolated=0|1                      1: process 1 of its own pid namespace, with capabilities in it; 0: `none`
+ *        memory=BYTES cpus=N               what the guest is told (see agent/limits.c)
+ *        interpreter=PATH driver=PATH      mode spawn: the program and its driver script (driver unused for bash)
+ */
+#ifndef CORDON_AGENT_LAUNCH_H
+#define CORDON_AGENT_LAUNCH_H
+
+enum cordon_agent_fd {
+    CORDON_AGENT_NULL_IN = 0,   /* /dev/null; stderr (2) is the daemon's log, for the agent's own failures only */
+    CORDON_AGENT_CHANNEL = 3,   /* guest protocol, stream socket */
+    CORDON_AGENT_READY = 4,     /* pipe write end: closed by whoever parks last, when user code may come */
+    CORDON_AGENT_FILTER = 5,    /* sealed memfd: struct sock_filter[] for the code; empty file: no filter (`none`) */
+    CORDON_AGENT_DRIVER = 6,    /* mode forked: the agent's end of the driver socket */
+    CORDON_AGENT_STDIN = 7,     /* mode forked: write end */
+    CORDON_AGENT_STDOUT = 8,    /* mode forked: read end */
+    CORDON_AGENT_STDERR = 9,    /* mode forked: read end */
+    CORDON_AGENT_CGROUPS = 10   /* 10…: cgroup.procs of the code's cgroups, opened by the warden; may be none */
+};
+#define CORDON_AGENT_CGROUPS_MAX 5
+
+/* In an interpreter (both modes): the driver's end of its socket, and the ready pipe, which the driver closes when
+ * it is rehearsed and waits for its job. Both are close-on-exec. */
+#define CORDON_DRIVER_FD 3
+#define CORDON_DRIVER_READY_FD 4
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * May this run go to this backend? First failing rule wins; a refusal never falls back. Each refusal is kind REFUSED
+ * and names the setting, the backend, the value found and what would be accepted.
+ * Order: isolation, deny-all egress, domain allowlist, time limit cap, egress exceptions, language, life-cycle needs.
+ */
+#ifndef CORDON_CORE_POLICY_H
+#define CORDON_CORE_POLICY_H
+
+#include "core/run.h"
+
+/* named: the request or its door named this backend itself (what `none` demands). */
+int cordon_policy_check(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                        const struct cordon_backend *backend, bool named, struct cordon_error *err);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run from core's side: request in, events out, one outcome. Doors build a cordon_run_request with their dialect's
+ * reader, pull events and write them in their dialect. Core adds policy, admission (the queue) and the timings.
+ */
+#ifndef CORDON_CORE_RUN_H
+#define CORDON_CORE_RUN_H
+
+#include <cordon/backend.h>
+
+#include "base/json.h"
+#include "core/settings.h"
+
+/* A request that owns all it points to (one arena). */
+struct cordon_run_request {
+    struct cordon_request request;
+    char backend[64];        /* "" : the setting's */
+    enum cordon_door door;   /* whose settings and words apply */
+    void *arena;
+};
+
+/* Reads the native JSON body (POST /v1/runs): unknown fields, wrong types and values out of bounds are INVALID and
+ * name the field; limits come from the settings where the body has none. On success free with _done. */
+int cordon_run_request_parse(const struct cordon_settings *settings, const char *body, size_t size,
+                             struct cordon_run_request *ret, struct cordon_error *err);
+/* An empty request with the settings' limits, for callers that fill it by hand (the command line). */
+void cordon_run_request_init(const struct cordon_settings *settings, enum cordon_door door, struct cordon_run_request *ret);
+void *cordon_run_request_alloc(struct cordon_run_request *request, size_t size); /* zeroed, lives as long as the request; NULL: no memory */
+/* Checks names and bounds of a hand-filled request as parse does (environment names, language, sizes). */
+int cordon_run_request_check(const struct cordon_settings *settings, const struct cordon_run_request *request, struct cordon_error *err);
+void cordon_run_request_done(struct cordon_run_request *request);
+
+/* One live run through policy, queue and backend. */
+struct cordon_live;
+/* Policy and lookup happen here (kinds REFUSED, INVALID, UNAVAILABLE, BUSY are errors; blank code gives a live run
+ * that has ended). Waiting for a place happens in the first next(). */
+int cordon_live_open(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                     struct cordon_live **ret, struct cordon_error *err);
+/* 1 and an event, 0 after the outcome; negative with err only before the first event (queue full or timed out: BUSY,
+ * client left: CANCELLED, guest could not be had: UNAVAILABLE or INFRASTRUCTURE). */
+int cordon_live_next(struct cordon_live *live, struct cordon_event *event, struct cordon_error *err);
+void cordon_live_close(struct cordon_live *live);
+
+/* Admission: how many run and wait now, for /metrics and /readyz. */
+struct cordon_admission { uint64_t running, waiting, max_runs, max_waiting, admitted, refused; };
+void cordon_admission_setup(const struct cordon_settings *settings);
+void cordon_admission_read(struct cordon_admission *ret);
+
+/* JSON of the contracts. The answer object of a whole run is collected from its events. */
+struct cordon_answer;
+int cordon_answer_new(struct cordon_answer **ret);
+int cordon_answer_add(struct cordon_answer *answer, const struct cordon_event *event); /* copies what it needs */
+/* {stdout, stderr, exit_code, outcome{…}, result, artifacts[], backend, timing{…}}; an error instead of an outcome
+ * gives the same object with outcome.cause from the error's kind and "error". stdout that is not UTF-8 also comes as
+ * stdout_b64 (the text form then has U+FFFD). */
+void cordon_answer_write(const struct cordon_answer *answer, struct cordon_json *json);
+const struct cordon_outcome *cordon_answer_outcome(const struct cordon_answer *answer);
+void cordon_answer_free(struct cordon_answer *answer);
+/* One NDJSON event (without the newline): {"type":"stdout","data":…} with data as text where it is UTF-8 (a character
+ * cut by a chunk waits in *carry), else "data_b64". */
+void cordon_event_write(const struct cordon_event *event, struct cordon_json *json);
+void cordon_outcome_write(const struct cordon_outcome *outcome, struct cordon_json *json);
+void cordon_error_write(const struct cordon_error *err, struct cordon_json *json); /* {"error":{"kind","message"}} */
+
+const char *cordon_cause_name(enum cordon_cause cause);
+const char *cordon_isolation_name(enum cordon_isolation isolation);
+int cordon_isolation_parse(const char *name, enum cordon_isolation *ret);
+int cordon_outcome_exit_status(const struct cordon_outcome *outcome); /* of the command line: 124, 125, 126, 137 or the program's own */
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gateway's end of a guest on this host: acquire, put files, exec, events, artifacts, release. Written once over
+ * the guest protocol for every host backend; a backend only says what kind of guest it wants. Any thread; one guest
+ * belongs to one thread at a time.
+ */
+#ifndef CORDON_GUEST_GUEST_H
+#define CORDON_GUEST_GUEST_H
+
+#include <cordon/backend.h>
+
+#include "warden/wire.h"
+
+/* The process's connection to its warden. set replaces it (after a restart) and takes the fd; reads the hello. */
+int cordon_warden_set(int fd, struct cordon_error *err);
+/* The newest hello: 0, or -ENOTCONN with err kind UNAVAILABLE while there is no warden. */
+int cordon_warden_hello(struct cordon_warden_hello *ret, struct cordon_error *err);
+
+struct cordon_guest_spec {
+    enum cordon_guest_kind kind;
+    bool unisolated;
+};
+
+/* The four functions of struct cordon_backend for a backend whose guests come from the warden: a whole run =
+ * acquire (waits at most request->limits.timeout_ms + 10 s), files, exec, events, artifacts, outcome, release.
+ * choose decides the kind for a request. backend_name and isolation go into the outcome. */
+struct cordon_guest_backend {
+    const char *name;
+    enum cordon_isolation isolation;
+    bool unisolated;
+};
+int cordon_guest_run_open(const struct cordon_guest_backend *backend, const struct cordon_request *request,
+                          struct cordon_run **ret, struct cordon_error *err);
+int cordon_guest_run_next(struct cordon_run *run, struct cordon_event *event);
+void cordon_guest_run_close(struct cordon_run *run);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The guest protocol: what the host and the agent in a guest say to each other over one ordered byte channel (a
+ * socketpair; later virtio-serial). Pure functions, no I/O; both ends and the fuzzers use the same ones.
+ * docs/protocol/guest.md is the wire document.
+ *
+ * A frame is an 8 byte header (little endian) and its payload:
+ *     u8 type · u8 zero · u16 exec · u32 length
+ * exec numbers an execution in the guest (chosen by the host, from 1); 0 is the guest itself. Data payloads are raw
+ * bytes; structured payloads are fields (below). The design's first idea, JSON for requests, was dropped: the agent
+ * is process 1 with capabilities in its namespace and needs no JSON parser this way.
+ */
+#ifndef CORDON_PROTO_FRAME_H
+#define CORDON_PROTO_FRAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+#define CORDON_PROTO_VERSION 1u
+#define CORDON_FRAME_HEADER 8u
+#define CORDON_FRAME_DATA_MAX 65536u        /* most payload of every frame but EXEC */
+#define CORDON_FRAME_MAX (24u << 20)        /* most payload of EXEC: code, arguments and environment */
+#define CORDON_CREDIT_INITIAL (256u << 10)  /* bytes of each output stream the agent may send unasked */
+
+enum cordon_frame_type {
+    /* host to guest */
+    CORDON_FRAME_EXEC = 1,       /* fields: start a program; ends the sequence of FILE_* that came before it */
+    CORDON_FRAME_STDIN,          /* data */
+    CORDON_FRAME_STDIN_EOF,
+    CORDON_FRAME_CREDIT,         /* u8 stream (1 stdout, 2 stderr) · u32 bytes more */
+    CORDON_FRAME_KILL,           /* u32 signal; SIGKILL ends everything the code started, and the exec */
+    CORDON_FRAME_FILE_OPEN,      /* fields PATH, MODE: a file that follows is put before the program starts */
+    CORDON_FRAME_FILE_DATA,
+    CORDON_FRAME_FILE_CLOSE,
+    CORDON_FRAME_COLLECT,        /* fields LIMITS: return the artifacts of an ended exec */
+    /* guest to host */
+    CORDON_FRAME_HELLO = 64,     /* u32 version: sent once, first */
+    CORDON_FRAME_STARTED,        /* the program has its code */
+    CORDON_FRAME_STDOUT,         /* data */
+    CORDON_FRAME_STDERR,         /* data */
+    CORDON_FRAME_RESULT,         /* data: main's result as JSON, may come in several frames, complete at EXIT */
+    CORDON_FRAME_RESULT_ERROR,   /* text: why there is no result */
+    CORDON_FRAME_EXIT,           /* struct cordon_exit; all output of the exec came before */
+    CORDON_FRAME_ARTIFACT_OPEN,  /* fields PATH (the name), SIZE */
+    CORDON_FRAME_ARTIFACT_DATA,
+    CORDON_FRAME_ARTIFACT_CLOSE,
+    CORDON_FRAME_ARTIFACT_DROPPED, /* fields PATH, REASON, SIZE */
+    CORDON_FRAME_COLLECTED,      /* no more artifacts */
+    CORDON_FRAME_ERROR           /* fields CODE (errno), REASON: what was asked can not be done */
+};
+
+struct cordon_frame {
+    uint8_t type;
+    uint16_t exec;
+    uint32_t length;
+    const char *payload; /* borrowed from the bytes that were parsed */
+};
+
+/* Looks at data: returns the whole size of the frame at its front with *frame filled when the frame is complete; 0
+ * when more bytes are needed; -EBADMSG for a header that can not be (unknown type for that direction, reserved byte
+ * set, too long). from_guest tells the direction. */
+int64_t cordon_frame_parse(const char *data, size_t size, int from_guest, struct cordon_frame *frame);
+/* Appends a frame; payload may be NULL when length is 0. */
+int cordon_frame_put(struct cordon_buf *to, uint8_t type, uint16_t exec, const void *payload, uint32_t length);
+void cordon_frame_header(char header[CORDON_FRAME_HEADER], uint8_t type, uint16_t exec, uint32_t length);
+
+/* Fields: u8 tag · u32 length · bytes, repeated. */
+enum cordon_field_tag {
+    CORDON_FIELD_LANGUAGE = 1,  /* text: python, javascript, bash */
+    CORDON_FIELD_CODE,
+    CORDON_FIELD_ARGUMENTS,     /* JSON; present means that main is called */
+    CORDON_FIELD_ENV,           /* NAME=VALUE, repeated */
+    CORDON_FIELD_CWD,           /* absolute path in the guest; default the working directory */
+    CORDON_FIELD_LIMITS,        /* struct cordon_exec_limits, packed by cordon_exec_limits_put */
+    CORDON_FIELD_FLAGS,         /* u32 of enum cordon_exec_flags */
+    CORDON_FIELD_PATH,
+    CORDON_FIELD_MODE,          /* u32 permission bits */
+    CORDON_FIELD_SIZE,          /* u64 */
+    CORDON_FIELD_REASON,        /* text */
+    CORDON_FIELD_CODE_NUMBER    /* u32 errno */
+};
+
+enum cordon_exec_flags {
+    CORDON_EXEC_STDIN = 1,     /* STDIN frames follow; without it stdin is at its end */
+    CORDON_EXEC_ARTIFACTS = 2  /* the host will ask to COLLECT: create artifacts/ */
+};
+
+struct cordon_field {
+    uint8_t tag;
+    uint32_t length;
+    const char *data;
+};
+
+/* Iterates: 1 and *field, 0 at the end, -EBADMSG when a field is cut. *at starts at 0. */
+int cordon_field_next(const char *data, size_t size, size_t *at, struct cordon_field *field);
+int cordon_field_put(struct cordon_buf *to, uint8_t tag, const void *data, uint32_t length);
+int cordon_field_put_u32(struct cordon_buf *to, uint8_t tag, uint32_t value);
+int cordon_field_put_u64(struct cordon_buf *to, uint8_t tag, uint64_t value);
+/* 0, or -EBADMSG when the length is not that of the number. */
+int cordon_field_u32(const struct cordon_field *field, uint32_t *ret);
+int cordon_field_u64(const struct cordon_field *field, uint64_t *ret);
+
+/* The limits that are held inside the guest. (Memory, pids and CPU are held by cgroups, time by the host.) */
+struct cordon_exec_limits {
+    uint64_t disk_bytes, disk_inodes;   /* of the private tmpfs; 0: as mounted */
+    uint64_t memory_bytes;              /* told to the guest: /proc/meminfo, V8's heap */
+    uint64_t stdout_bytes, stderr_bytes, output_kill_bytes;
+    uint64_t artifact_bytes, artifacts_bytes;
+    uint32_t artifacts, open_files, cpu_percent;
+};
+int cordon_exec_limits_put(struct cordon_buf *to, const struct cordon_exec_limits *limits); /* as a LIMITS field */
+int cordon_exec_limits_parse(const struct cordon_field *field, struct cordon_exec_limits *ret);
+
+enum cordon_exit_how {
+    CORDON_EXIT_EXITED = 0,      /* status is the exit code (for a forked interpreter: as its driver announced it) */
+    CORDON_EXIT_SIGNALLED = 1,   /* status is the signal */
+    CORDON_EXIT_OUTPUT_LIMIT = 2 /* the agent ended it: a stream passed output_kill_bytes */
+};
+
+struct cordon_exit {
+    uint32_t how;
+    int32_t status;
+    uint64_t stdout_bytes, stderr_bytes; /* written by the program, kept or not */
+    uint32_t processes_left;             /* alive when the program had ended, then killed */
+    uint32_t syscalls_denied;
+    char blocked_syscall[32];            /* the last denied one, NUL-terminated */
+    uint32_t may_have_artifacts;         /* 0: nothing was written to the working directory, COLLECT would find none */
+};
+int cordon_exit_put(struct cordon_buf *to, uint16_t exec, const struct cordon_exit *exit); /* appends the whole frame */
+int cordon_exit_parse(const struct cordon_frame *frame, struct cordon_exit *ret);          /* 0 or -EBADMSG */
+
+/*
+ * The driver channel: between the agent and the interpreter's driver (a close-on-exec SEQPACKET-free stream
+ * socketpair, fd CORDON_DRIVER_FD in the interpreter). Agent to driver: one frame, the payload of EXEC verbatim,
+ * type JOB. Driver to agent: frames with the same 8 byte header, of the types below.
+ */
+enum cordon_driver_frame {
+    CORDON_DRIVER_JOB = 1,          /* to the driver: the fields of EXEC */
+    CORDON_DRIVER_RESULT = 64,      /* JSON text (may be several, joined) */
+    CORDON_DRIVER_RESULT_ERROR,     /* text */
+    CORDON_DRIVER_LISTENER,         /* with the seccomp listener's fd attached (SCM_RIGHTS); sent before the job */
+    CORDON_DRIVER_EXIT              /* i32 exit code: streams are flushed; the process may be killed now */
+};
+
+#endif
