@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Control groups of guests: v2 where its controllers are there, v1 else, both below the group that the daemon itself
+ * was started in, so that an outer limit keeps holding. Only the warden uses this. Nothing here runs on a run's path
+ * but cordon_cgroup_slot_limit, which writes only the limits that changed.
+ */
+#ifndef CORDON_ISOLATE_CGROUP_H
+#define CORDON_ISOLATE_CGROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct cordon_cgroup_root;
+
+/* Finds the hierarchies, makes `cordon-<instance>` in each, removes what a dead instance of the same name (or of a
+ * dead pid, for instances named "run-<pid>") left. Without any usable hierarchy it succeeds and offers nothing. */
+int cordon_cgroup_root_open(const char *instance, struct cordon_cgroup_root **ret, struct cordon_error *err);
+void cordon_cgroup_root_close(struct cordon_cgroup_root *root); /* removes its groups */
+bool cordon_cgroup_has_memory(const struct cordon_cgroup_root *root);
+bool cordon_cgroup_has_pids(const struct cordon_cgroup_root *root);
+bool cordon_cgroup_has_cpu(const struct cordon_cgroup_root *root);
+
+struct cordon_cgroup_slot {
+    struct cordon_cgroup_root *root;
+    unsigned index;
+    int procs[5];            /* cgroup.procs of each hierarchy, write-only; procs_count of them */
+    size_t procs_count;
+    int memory_peak;         /* read-only stat files for the gateway; -1: not there */
+    int memory_events;
+    int cpu_usage;
+    uint64_t memory_bytes;   /* the limits in force */
+    uint32_t pids, cpu_percent;
+};
+
+int cordon_cgroup_slot_make(struct cordon_cgroup_root *root, unsigned index, struct cordon_cgroup_slot *ret, struct cordon_error *err);
+int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_bytes, uint32_t pids, uint32_t cpu_percent, struct cordon_error *err);
+/* Between guests: resets the peak and drops what the last guest left charged. False: processes are still inside. */
+bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot);
+void cordon_cgroup_slot_remove(struct cordon_cgroup_slot *slot);
+/* Reads "oom_kill N" of a memory_events fd, and the usage in microseconds of a cpu_usage fd, and a peak; 0 where unreadable. */
+uint64_t cordon_cgroup_read_oom_kills(int fd);
+uint64_t cordon_cgroup_read_cpu_us(int fd);
+uint64_t cordon_cgroup_read_number(int fd);
+
+#endif

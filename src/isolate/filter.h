@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The system call filters. */
+#ifndef CORDON_ISOLATE_FILTER_H
+#define CORDON_ISOLATE_FILTER_H
+
+#include "base/error.h"
+
+/* Compiles the code's allow-list (arguments checked) into a sealed memfd of struct sock_filter[]. What is not listed is
+ * notified to the agent, which records its name and answers EPERM; clone3 answers ENOSYS so that libc falls back to
+ * clone. fd or negative errno. Done once, by the warden at its start. */
+int cordon_filter_code(struct cordon_error *err);
+/* Loads a filter from such a memfd into the calling process (no_new_privs must be set): 0 and the listener, or negative. */
+int cordon_filter_load(int filter_fd, int *listener);
+/* The gateway's own filter: everything but what it never needs (exec, mounts, namespaces, ptrace, bpf, modules, …). */
+int cordon_filter_gateway(struct cordon_error *err);
+/* "mount" for a native system call number; "syscall_%d" when unknown. Static tables, no allocation. */
+const char *cordon_filter_syscall_name(int number, char text[32]);
+
+#endif
