@@ -64,6 +64,8 @@ struct cordon_frame {
 int64_t cordon_frame_parse(const char *data, size_t size, int from_guest, struct cordon_frame *frame);
 /* Appends a frame; payload may be NULL when length is 0. */
 int cordon_frame_put(struct cordon_buf *to, uint8_t type, uint16_t exec, const void *payload, uint32_t length);
+/* The u32 at an offset of a frame's payload; 0 when the payload ends before it. */
+uint32_t cordon_frame_u32(const struct cordon_frame *frame, size_t at);
 void cordon_frame_header(char header[CORDON_FRAME_HEADER], uint8_t type, uint16_t exec, uint32_t length);
 
 /* Fields: u8 tag · u32 length · bytes, repeated. */
@@ -143,5 +145,11 @@ enum cordon_driver_frame {
     CORDON_DRIVER_LISTENER,         /* with the seccomp listener's fd attached (SCM_RIGHTS); sent before the job */
     CORDON_DRIVER_EXIT              /* i32 exit code: streams are flushed; the process may be killed now */
 };
+
+#define CORDON_DRIVER_RESULT_MAX (16u << 20) /* most bytes of one RESULT frame and of all of them together */
+
+/* Reads the header of a frame that came from a driver (all of it is hostile): 0 with type and length in *frame and no
+ * payload, or -EBADMSG. RESULT may be as long as CORDON_DRIVER_RESULT_MAX, so its payload is passed on piece by piece. */
+int cordon_driver_header_parse(const char header[CORDON_FRAME_HEADER], struct cordon_frame *frame);
 
 #endif
