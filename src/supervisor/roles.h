@@ -12,7 +12,14 @@ enum cordon_role_fd {
     CORDON_ROLE_LISTEN = 5   /* gateway: 5 is the unix socket, 6… the TCP listeners; count in the environment CORDON_LISTEN_FDS */
 };
 
-/* Entry points of the roles; settings come again from environment, file and flags (the supervisor passes argv on). */
+/*
+ * Entry points of the roles. argv[0] is the role's name; then, in this order:
+ *     [--oneshot] [--config FILE] [NAME=VALUE]...
+ * The rest from the first NAME=VALUE on is NULL-terminated and is settings_input.flags as it stands: what was given on
+ * the command line of `cordon serve`. Environment and file are read again by each role.
+ * --oneshot (warden, started by `cordon run`): there is no CONTROL; interpreters are executed rather than forked from
+ * zygotes and nothing is kept warm; the warden ends, leaving nothing, when PEER ends.
+ */
 int cordon_warden_main(int argc, char **argv);
 int cordon_gateway_main(int argc, char **argv);
 int cordon_supervisor_main(int argc, char **argv); /* = cordon serve */
