@@ -52,6 +52,7 @@ struct cordon_capabilities {
     uint32_t max_timeout_s;             /* 0: no cap */
     const char *languages;              /* comma separated: "python,javascript,bash" */
     const char *egress_exceptions;      /* comma separated ranges that stay reachable; "" or NULL: none */
+    bool network;         /* can give a run the network at all */
 };
 
 struct cordon_limits {

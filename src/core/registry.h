@@ -11,6 +11,9 @@ void cordon_registry_setup(const struct cordon_backend *const *builtin);
 int cordon_registry_add(const struct cordon_backend *backend, struct cordon_error *err);
 /* Finds by any spelling; unknown: INVALID, listing every known name and setting_name (e.g. CORDON_BACKEND). */
 int cordon_registry_find(const char *name, const char *setting_name, const struct cordon_backend **ret, struct cordon_error *err);
+struct cordon_settings;
+/* Every backend that the settings name is known: what a start must check before it serves (INVALID, as find). */
+int cordon_registry_check(const struct cordon_settings *settings, struct cordon_error *err);
 /* The i-th backend, `none` first, then by name; NULL at the end. */
 const struct cordon_backend *cordon_registry_at(size_t i);
 void cordon_registry_shutdown(void); /* each backend's shutdown, for all processes that ran any */

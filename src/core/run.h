@@ -16,6 +16,8 @@ struct cordon_run_request {
     struct cordon_request request;
     char backend[64];        /* "" : the setting's */
     enum cordon_door door;   /* whose settings and words apply */
+    bool by_operator;        /* the command line runs it itself, for the person at it: may name `none` without a setting */
+    bool memory_asked;       /* the memory limit is the request's own, so a backend that can't hold it is refused */
     void *arena;
 };
 
@@ -32,12 +34,14 @@ void cordon_run_request_done(struct cordon_run_request *request);
 
 /* One live run through policy, queue and backend. */
 struct cordon_live;
-/* Policy and lookup happen here (kinds REFUSED, INVALID, UNAVAILABLE, BUSY are errors; blank code gives a live run
- * that has ended). Waiting for a place happens in the first next(). */
+/* Check, lookup, policy and probe happen here (kinds INVALID, REFUSED, UNAVAILABLE; blank code gives a live run that has
+ * ended). Waiting for a place happens in the first next(). The request is borrowed until close. */
 int cordon_live_open(const struct cordon_settings *settings, const struct cordon_run_request *request,
                      struct cordon_live **ret, struct cordon_error *err);
 /* 1 and an event, 0 after the outcome; negative with err only before the first event (queue full or timed out: BUSY,
- * client left: CANCELLED, guest could not be had: UNAVAILABLE or INFRASTRUCTURE). */
+ * client left: CANCELLED, guest could not be had: UNAVAILABLE or INFRASTRUCTURE). An event's pointers hold until the next
+ * call. Guest and place are given back by the call that returns 0, or by close: to answer first and recycle afterwards,
+ * stop at CORDON_EVENT_OUTCOME, send, then close. */
 int cordon_live_next(struct cordon_live *live, struct cordon_event *event, struct cordon_error *err);
 void cordon_live_close(struct cordon_live *live);
 
@@ -46,20 +50,38 @@ struct cordon_admission { uint64_t running, waiting, max_runs, max_waiting, admi
 void cordon_admission_setup(const struct cordon_settings *settings);
 void cordon_admission_read(struct cordon_admission *ret);
 
-/* JSON of the contracts. The answer object of a whole run is collected from its events. */
+/* JSON of the contracts. The answer object of a whole run is collected from its events; its memory is bounded by the
+ * request's output and artifact limits, whatever the backend sends. */
 struct cordon_answer;
-int cordon_answer_new(struct cordon_answer **ret);
-int cordon_answer_add(struct cordon_answer *answer, const struct cordon_event *event); /* copies what it needs */
-/* {stdout, stderr, exit_code, outcome{…}, result, artifacts[], backend, timing{…}}; an error instead of an outcome
- * gives the same object with outcome.cause from the error's kind and "error". stdout that is not UTF-8 also comes as
- * stdout_b64 (the text form then has U+FFFD). */
+int cordon_answer_new(const struct cordon_limits *limits, struct cordon_answer **ret); /* 0 or -ENOMEM */
+int cordon_answer_add(struct cordon_answer *answer, const struct cordon_event *event); /* copies what it needs; 0 or -ENOMEM */
+/* The run ended with an error instead of an outcome: the same object, with outcome.cause from the error's kind, and "error". */
+void cordon_answer_fail(struct cordon_answer *answer, const struct cordon_error *err);
+/* {stdout, stderr, exit_code, outcome{…}, result, artifacts[], backend, timing{…}}. A stream that is not UTF-8 also comes
+ * as stdout_b64 or stderr_b64 (the text form then has U+FFFD). */
 void cordon_answer_write(const struct cordon_answer *answer, struct cordon_json *json);
-const struct cordon_outcome *cordon_answer_outcome(const struct cordon_answer *answer);
+const struct cordon_outcome *cordon_answer_outcome(const struct cordon_answer *answer); /* never NULL */
+/* What was collected, for doors that write their own dialect; borrowed while the answer lives. */
+struct cordon_bytes cordon_answer_stdout(const struct cordon_answer *answer);
+struct cordon_bytes cordon_answer_stderr(const struct cordon_answer *answer);
+struct cordon_bytes cordon_answer_result(const struct cordon_answer *answer); /* JSON; data NULL: none */
+/* The i-th artifact, true; false at the end. One that was dropped has a reason and no content. */
+struct cordon_artifact { const char *name, *reason; struct cordon_bytes content; uint64_t size; };
+bool cordon_answer_artifact(const struct cordon_answer *answer, size_t i, struct cordon_artifact *ret);
 void cordon_answer_free(struct cordon_answer *answer);
-/* One NDJSON event (without the newline): {"type":"stdout","data":…} with data as text where it is UTF-8 (a character
- * cut by a chunk waits in *carry), else "data_b64". */
-void cordon_event_write(const struct cordon_event *event, struct cordon_json *json);
+
+/* Events as NDJSON. One writer a run, all zero at the start: it holds the bytes of a character that a chunk cut. */
+struct cordon_event_writer {
+    unsigned char carry[2][4];
+    unsigned char carried[2];
+};
+/* Appends the event's lines (none, one or more, each with its newline): {"type":"stdout","data":…} with the data as text
+ * where it is UTF-8, else "data_b64". The outcome's line comes last. */
+void cordon_event_write(struct cordon_event_writer *writer, const struct cordon_event *event, struct cordon_buf *to);
+/* The last line of a run that ended with an error after the headers went out: {"type":"error","error":{…}}. */
+void cordon_event_write_error(const struct cordon_error *err, struct cordon_buf *to);
 void cordon_outcome_write(const struct cordon_outcome *outcome, struct cordon_json *json);
+void cordon_timing_write(const struct cordon_outcome *outcome, struct cordon_json *json); /* {queue_ms,start_ms,run_ms,total_ms} */
 void cordon_error_write(const struct cordon_error *err, struct cordon_json *json); /* {"error":{"kind","message"}} */
 
 const char *cordon_cause_name(enum cordon_cause cause);

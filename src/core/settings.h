@@ -39,6 +39,9 @@ struct cordon_settings_input {
 };
 int cordon_settings_load(const struct cordon_settings_input *input, struct cordon_settings **ret, struct cordon_error *err);
 void cordon_settings_free(struct cordon_settings *settings);
+/* The i-th thing that whoever loaded should log at level warn (a value that fell back as its system documents, a name
+ * that looks like a misspelt one); NULL at the end. */
+const char *cordon_settings_warning(const struct cordon_settings *settings, size_t i);
 
 /* Values as a door sees them (alias set > native set > the alias's own default > native default). */
 int64_t cordon_settings_int(const struct cordon_settings *settings, enum cordon_door door, enum cordon_setting id);
