@@ -13,6 +13,12 @@ int cordon_filter_code(struct cordon_error *err);
 int cordon_filter_load(int filter_fd, int *listener);
 /* The gateway's own filter: everything but what it never needs (exec, mounts, namespaces, ptrace, bpf, modules, …). */
 int cordon_filter_gateway(struct cordon_error *err);
+/* With what a notified call is answered: EPERM, or ENOSYS for numbers that this version does not know, so that programs
+ * which try newer calls fall back. Positive errno. */
+int cordon_filter_denied_errno(int number);
+#define CORDON_FILTER_NO_SUCH_NAME (-2)
+/* The number of a name, -1 where this architecture lacks it, CORDON_FILTER_NO_SUCH_NAME where all do. */
+int cordon_filter_syscall_number(const char *name);
 /* "mount" for a native system call number; "syscall_%d" when unknown. Static tables, no allocation. */
 const char *cordon_filter_syscall_name(int number, char text[32]);
 
