@@ -23,6 +23,7 @@
 #define CORDON_FRAME_DATA_MAX 65536u        /* most payload of every frame but EXEC */
 #define CORDON_FRAME_MAX (24u << 20)        /* most payload of EXEC: code, arguments and environment */
 #define CORDON_CREDIT_INITIAL (256u << 10)  /* bytes of each output stream the agent may send unasked */
+#define CORDON_STDIN_WINDOW (256u << 10)    /* bytes of stdin the host may send unasked */
 
 enum cordon_frame_type {
     /* host to guest */
@@ -48,7 +49,8 @@ enum cordon_frame_type {
     CORDON_FRAME_ARTIFACT_CLOSE,
     CORDON_FRAME_ARTIFACT_DROPPED, /* fields PATH, REASON, SIZE */
     CORDON_FRAME_COLLECTED,      /* no more artifacts */
-    CORDON_FRAME_ERROR           /* fields CODE (errno), REASON: what was asked can not be done */
+    CORDON_FRAME_ERROR,          /* fields CODE_NUMBER (errno), REASON, PATH: what was asked can not be done */
+    CORDON_FRAME_STDIN_CREDIT    /* u32 bytes: as much more stdin may be sent, beyond CORDON_STDIN_WINDOW */
 };
 
 struct cordon_frame {
