@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One request, from its header to its reply. libmicrohttpd calls on_request once with the header, then with each piece
+ * of the body, then once more; only in the first and the last of these calls may a reply be queued, and a reply in the
+ * first closes the connection, which loses the reply when the client is still sending. So whatever is wrong with a
+ * request is remembered, its body is read and thrown away (up to a bound), and the reply is given at the end.
+ */
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "http/internal.h"
+
+#define DISCARD_MAX (64u << 20)             /* beyond the body's limit, read only to be able to answer */
+#define RECEIVE_MAX_US (600u * 1000000ull)  /* a body must be here by then */
+#define BODIES_FACTOR 16u                   /* all bodies together, in units of the largest one */
+#define BODY_KEEP (64u << 10)               /* a larger buffer is not kept for the connection's next request */
+
+struct connection *cordon_http_connection_of(struct cordon_http_request *request)
+{
+    return (struct connection *)(void *)((char *)request - offsetof(struct connection, request));
+}
+
+void cordon_http_idle_timeout(struct MHD_Connection *mhd, unsigned seconds)
+{
+    (void)MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, seconds); /* can't fail for this option */
+}
+
+const char *cordon_http_header(const struct cordon_http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->mhd, MHD_HEADER_KIND, name);
+}
+
+bool cordon_http_accepts(const struct cordon_http_request *request, const char *type)
+{
+    const char *accept = cordon_http_header(request, MHD_HTTP_HEADER_ACCEPT);
+    return accept && strcasestr(accept, type);
+}
+
+static void describe_client(struct connection *connection, struct MHD_Connection *mhd)
+{
+    struct cordon_http_request *request = &connection->request;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    char text[INET6_ADDRSTRLEN] = "?";
+    request->fd = info ? info->connect_fd : -1;
+    request->peer_uid = -1;
+    if (getpeername(request->fd, (struct sockaddr *)&address, &size) != 0)
+        address.ss_family = AF_UNSPEC; /* it has left already */
+    if (address.ss_family == AF_UNIX) {
+        struct ucred peer;
+        socklen_t peer_size = sizeof peer;
+        if (getsockopt(request->fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) == 0)
+            request->peer_uid = (long)peer.uid;
+        (void)snprintf(request->client, sizeof request->client, "unix:uid=%ld", request->peer_uid); /* fits */
+        return;
+    }
+    unsigned port = 0;
+    if (address.ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)&address;
+        (void)inet_ntop(AF_INET, &in->sin_addr, text, sizeof text); /* a large enough buffer: can't fail */
+        port = ntohs(in->sin_port);
+    } else if (address.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const void *)&address;
+        (void)inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof text);
+        port = ntohs(in6->sin6_port);
+    }
+    (void)snprintf(request->client, sizeof request->client, "%s:%u", text, port); /* fits */
+}
+
+void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void **state,
+                               enum MHD_ConnectionNotificationCode what)
+{
+    struct cordon_http_server *server = context;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        struct connection *connection = *state;
+        *state = NULL;
+        atomic_fetch_sub(&server->connections, 1);
+        if (connection)
+            cordon_buf_done(&connection->request.body);
+        free(connection);
+        return;
+    }
+    uint64_t before = atomic_fetch_add(&server->connections, 1);
+    struct connection *connection = calloc(1, sizeof *connection);
+    *state = connection;
+    if (!connection)
+        return; /* on_request then closes it */
+    connection->server = server;
+    connection->over_limit = before >= server->config.connections_max;
+    connection->request.server = server;
+    connection->request.context = server->config.context;
+    connection->request.mhd = mhd;
+    describe_client(connection, mhd);
+}
+
+static void activate(struct connection *connection)
+{
+    struct cordon_http_server *server = connection->server;
+    pthread_mutex_lock(&server->lock);
+    connection->next = server->active;
+    connection->previous = NULL;
+    if (server->active)
+        server->active->previous = connection;
+    server->active = connection;
+    server->active_count++;
+    pthread_mutex_unlock(&server->lock);
+    connection->active = true;
+}
+
+static void deactivate(struct connection *connection)
+{
+    struct cordon_http_server *server = connection->server;
+    if (!connection->active)
+        return;
+    connection->active = false;
+    pthread_mutex_lock(&server->lock);
+    if (connection->next)
+        connection->next->previous = connection->previous;
+    if (connection->previous)
+        connection->previous->next = connection->next;
+    else
+        server->active = connection->next;
+    if (--server->active_count == 0)
+        pthread_cond_broadcast(&server->idle);
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void body_uncharge(struct connection *connection)
+{
+    atomic_fetch_sub(&connection->server->bodies, connection->body_charged);
+    connection->body_charged = 0;
+}
+
+static void refuse(struct connection *connection, enum cordon_error_kind kind, const char *message)
+{
+    (void)cordon_fail(&connection->refusal, -EINVAL, kind, "%s", message); /* only fills refusal */
+    connection->discard = true;
+}
+
+static size_t body_limit(const struct connection *connection)
+{
+    const struct cordon_http_route *route = connection->request.match.route;
+    size_t max = connection->server->config.body_max;
+    return route && route->body_limit < max ? route->body_limit : max;
+}
+
+static void refuse_too_large(struct connection *connection)
+{
+    (void)cordon_fail(&connection->refusal, -EMSGSIZE, CORDON_ERROR_TOO_LARGE,
+                      "the request's body is larger than %zu bytes (CORDON_BODY_MB)", body_limit(connection));
+    connection->discard = true;
+}
+
+/* How the body is framed. Two framings, or one that we don't know, are how requests are smuggled past proxies. */
+static bool framing_ok(const struct cordon_http_request *request, uint64_t *ret_length, bool *ret_has_body)
+{
+    const char *length = cordon_http_header(request, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const char *encoding = cordon_http_header(request, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    *ret_length = 0;
+    *ret_has_body = encoding || length;
+    if (encoding)
+        return !length && strcasecmp(encoding, "chunked") == 0;
+    if (!length)
+        return true;
+    char *end;
+    errno = 0;
+    *ret_length = strtoull(length, &end, 10);
+    *ret_has_body = *ret_length > 0;
+    return length[0] >= '0' && length[0] <= '9' && !*end && !errno;
+}
+
+static void find_route(struct connection *connection)
+{
+    struct cordon_http_request *request = &connection->request;
+    cordon_http_route_match(connection->server->config.doors, request->method, request->path, &request->match);
+    if (request->match.route)
+        return;
+    request->match.index = connection->server->route_count;
+    enum cordon_error_kind kind = request->match.allow[0] ? CORDON_ERROR_INVALID : CORDON_ERROR_NOT_FOUND;
+    (void)cordon_fail(&connection->refusal, -ENOENT, kind,
+                      request->match.allow[0] ? "%.16s is not a method of %.128s; it knows %s"
+                                              : "no route for %.16s %.128s; GET /openapi.json lists them%s",
+                      request->method, request->path, request->match.allow);
+    connection->discard = true;
+}
+
+static void authorize(struct connection *connection)
+{
+    const struct cordon_http_route *route = connection->request.match.route;
+    if (connection->refusal.kind || route->scope == CORDON_HTTP_OPEN)
+        return;
+    const struct cordon_http_config *config = &connection->server->config;
+    if (config->authorize(&connection->request, route->scope, &connection->refusal) < 0)
+        connection->discard = true;
+}
+
+/* The header is here: decides what will be answered, as far as that is known already. */
+static enum MHD_Result begin(struct connection *connection, const char *url, const char *method)
+{
+    struct cordon_http_request *request = &connection->request;
+    uint64_t length;
+    bool has_body;
+    request->method = method;
+    request->path = url;
+    request->replied = false;
+    request->body.size = 0;
+    request->body.failed = false;
+    connection->refusal = (struct cordon_error){0};
+    connection->discard = false;
+    connection->received = 0;
+    connection->status = 0;
+    connection->started_us = cordon_now_us();
+    activate(connection);
+    find_route(connection);
+    request->body.max = body_limit(connection);
+    bool framed = framing_ok(request, &length, &has_body);
+    if (!framed)
+        refuse(connection, CORDON_ERROR_INVALID,
+               "the body's framing is not clear: give either Content-Length or Transfer-Encoding: chunked");
+    else if (connection->over_limit)
+        refuse(connection, CORDON_ERROR_BUSY, "all connections are taken (CORDON_CONNECTIONS); try again later");
+    else if (atomic_load(&connection->server->stopping))
+        refuse(connection, CORDON_ERROR_UNAVAILABLE, "the daemon is stopping");
+    else if (!connection->refusal.kind)
+        authorize(connection);
+    connection->discard = connection->discard || !request->body.max;
+    if (!connection->discard && length > request->body.max)
+        refuse_too_large(connection);
+    bool waits = cordon_http_header(request, MHD_HTTP_HEADER_EXPECT);
+    bool endless = length > request->body.max + DISCARD_MAX;
+    if (!framed || (connection->refusal.kind && has_body && (waits || endless)))
+        return cordon_http_reply_error(request, &connection->refusal) < 0 ? MHD_NO : MHD_YES;
+    return MHD_YES;
+}
+
+static enum MHD_Result receive(struct connection *connection, const char *data, size_t size)
+{
+    struct cordon_http_request *request = &connection->request;
+    struct cordon_http_server *server = connection->server;
+    connection->received += size;
+    if (connection->received > request->body.max + (uint64_t)DISCARD_MAX ||
+        cordon_now_us() - connection->started_us > RECEIVE_MAX_US)
+        return MHD_NO; /* no end to be seen: closes the connection */
+    if (connection->discard)
+        return MHD_YES;
+    uint64_t held = atomic_fetch_add(&server->bodies, size);
+    connection->body_charged += size;
+    if (held + size > (uint64_t)server->config.body_max * BODIES_FACTOR)
+        refuse(connection, CORDON_ERROR_BUSY, "too many large requests are under way; try again later");
+    else if (cordon_buf_append(&request->body, data, size) == -EMSGSIZE)
+        refuse_too_large(connection);
+    else if (request->body.failed)
+        refuse(connection, CORDON_ERROR_BUSY, "no memory for the request's body; try again later");
+    if (connection->discard)
+        cordon_buf_done(&request->body);
+    return MHD_YES;
+}
+
+static enum MHD_Result answer(struct connection *connection)
+{
+    struct cordon_http_request *request = &connection->request;
+    struct cordon_error err = {0};
+    if (connection->refusal.kind)
+        return cordon_http_reply_error(request, &connection->refusal) < 0 ? MHD_NO : MHD_YES;
+    cordon_http_idle_timeout(request->mhd, 0);
+    int code = request->match.route->handle(request, &err);
+    cordon_http_idle_timeout(request->mhd, connection->server->config.idle_timeout_s);
+    body_uncharge(connection);
+    if (request->replied)
+        return MHD_YES;
+    if (!err.kind)
+        (void)cordon_fail_errno(&err, code < 0 ? code : -EIO, "%s %s could not be answered", request->method,
+                                request->match.route->pattern);
+    if (cordon_error_http(err.kind) >= 500 && err.kind != CORDON_ERROR_BUSY)
+        cordon_log_error("request failed", &err);
+    return cordon_http_reply_error(request, &err) < 0 ? MHD_NO : MHD_YES;
+}
+
+enum MHD_Result cordon_http_on_request(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
+                                       const char *version, const char *upload, size_t *upload_size, void **state)
+{
+    struct connection *connection = *state;
+    if (!connection) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        connection = info ? info->socket_context : NULL;
+        *state = connection;
+        return connection ? begin(connection, url, method) : MHD_NO;
+    }
+    if (!*upload_size)
+        return answer(connection);
+    size_t size = *upload_size;
+    *upload_size = 0;
+    return receive(connection, upload, size);
+}
+
+static void count(struct connection *connection, enum MHD_RequestTerminationCode how)
+{
+    struct counts *counts = &connection->server->counts[connection->request.match.index];
+    bool whole = how == MHD_REQUEST_TERMINATED_COMPLETED_OK && connection->status;
+    unsigned class = whole ? (unsigned)connection->status / 100 : 0;
+    assert(class < 6);
+    atomic_fetch_add_explicit(&counts->by_class[class], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&counts->duration_us, cordon_now_us() - connection->started_us, memory_order_relaxed);
+}
+
+void cordon_http_on_completed(void *server, struct MHD_Connection *mhd, void **state,
+                              enum MHD_RequestTerminationCode how)
+{
+    struct connection *connection = *state;
+    if (!connection)
+        return;
+    *state = NULL;
+    struct cordon_http_request *request = &connection->request;
+    if (request->finish)
+        request->finish(request->finish_context);
+    request->finish = NULL;
+    body_uncharge(connection);
+    if (request->body.capacity > BODY_KEEP)
+        cordon_buf_done(&request->body);
+    count(connection, how);
+    deactivate(connection);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What server.c, exchange.c and reply.c share, and nobody else includes. */
+#ifndef CORDON_HTTP_INTERNAL_H
+#define CORDON_HTTP_INTERNAL_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http/server.h"
+
+/* One connection, made when it is accepted and used for its requests one after the other. */
+struct connection {
+    struct cordon_http_request request;
+    struct cordon_http_server *server;
+    struct connection *next, *previous; /* in server->active while a request is under way */
+    bool active;
+    bool over_limit;                    /* beyond connections_max: gets one refusal */
+    bool discard;                       /* what comes of the body is thrown away */
+    struct cordon_error refusal;        /* kind set: the answer, once the body is out of the way */
+    uint64_t started_us;
+    uint64_t received;                  /* bytes of body */
+    size_t body_charged;                /* of server->bodies */
+    int status;                         /* replied */
+};
+
+struct counts {
+    atomic_uint_fast64_t by_class[6];
+    atomic_uint_fast64_t duration_us;
+};
+
+#define CORDON_HTTP_LISTENERS 16
+
+struct cordon_http_server {
+    struct cordon_http_config config;
+    size_t route_count;
+    struct counts *counts;              /* route_count + 1 of them */
+    atomic_uint_fast64_t connections;
+    atomic_uint_fast64_t bodies;        /* bytes of request bodies held now */
+    atomic_bool stopping;
+    pthread_mutex_t lock;               /* active, active_count */
+    pthread_cond_t idle;                /* signalled when active_count falls to 0 */
+    struct connection *active;
+    size_t active_count;
+    struct MHD_Daemon *daemons[CORDON_HTTP_LISTENERS];
+    int fds[CORDON_HTTP_LISTENERS];
+    size_t daemon_count;
+};
+
+/* libmicrohttpd's callbacks, in exchange.c. */
+enum MHD_Result cordon_http_on_request(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
+                                       const char *version, const char *upload, size_t *upload_size, void **state);
+void cordon_http_on_completed(void *server, struct MHD_Connection *mhd, void **state,
+                              enum MHD_RequestTerminationCode how);
+void cordon_http_on_connection(void *server, struct MHD_Connection *mhd, void **state,
+                               enum MHD_ConnectionNotificationCode what);
+
+/* 0 switches the connection's idle timeout off (a run may be silent for long); else it starts anew. */
+void cordon_http_idle_timeout(struct MHD_Connection *mhd, unsigned seconds);
+struct connection *cordon_http_connection_of(struct cordon_http_request *request);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "http/internal.h"
+
+#define PENDING_KEEP (256u << 10) /* a larger buffer is given back once its content left */
+
+/* The reply of a request on its way through libmicrohttpd, cut to pieces of the size that it asks for. */
+struct outflow {
+    const struct cordon_http_stream *stream;
+    void *context;
+    struct MHD_Connection *mhd;
+    unsigned idle_timeout_s;
+    struct cordon_buf pending;
+    size_t sent; /* of pending */
+    bool ended;
+};
+
+static void close_outflow(void *context)
+{
+    struct outflow *flow = context;
+    flow->stream->close(flow->context);
+    cordon_buf_done(&flow->pending);
+    free(flow);
+}
+
+/* Blocks until the stream has bytes: 1, its end: 0, or broken: negative. */
+static int fill(struct outflow *flow)
+{
+    if (flow->pending.capacity > PENDING_KEEP)
+        cordon_buf_done(&flow->pending);
+    flow->pending.size = 0;
+    flow->sent = 0;
+    if (flow->ended)
+        return 0;
+    cordon_http_idle_timeout(flow->mhd, 0);
+    int more;
+    do
+        more = flow->stream->next(flow->context, &flow->pending);
+    while (more > 0 && !flow->pending.size && !flow->pending.failed);
+    cordon_http_idle_timeout(flow->mhd, flow->idle_timeout_s);
+    flow->ended = more <= 0;
+    if (more < 0 || flow->pending.failed)
+        return -EIO;
+    return flow->pending.size > 0;
+}
+
+static ssize_t read_outflow(void *context, uint64_t position, char *to, size_t room)
+{
+    struct outflow *flow = context;
+    if (flow->sent == flow->pending.size) {
+        int have = fill(flow);
+        if (have <= 0)
+            return have < 0 ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    }
+    size_t size = flow->pending.size - flow->sent;
+    if (size > room)
+        size = room;
+    memcpy(to, flow->pending.data + flow->sent, size);
+    flow->sent += size;
+    return (ssize_t)size;
+}
+
+static bool add_header(struct MHD_Response *response, const char *name, const char *value)
+{
+    return MHD_add_response_header(response, name, value) == MHD_YES;
+}
+
+/* Takes the response. */
+static int queue(struct cordon_http_request *request, int status, const char *type, struct MHD_Response *response)
+{
+    struct connection *connection = cordon_http_connection_of(request);
+    bool close = connection->over_limit || atomic_load(&connection->server->stopping);
+    bool ok = add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) &&
+              add_header(response, "Cache-Control", "no-store") &&
+              (!close || add_header(response, MHD_HTTP_HEADER_CONNECTION, "close"));
+    if (status == 401)
+        ok = ok && add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"cordon\"");
+    if (status == 429 || status == 503)
+        ok = ok && add_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    if (status == 405 && request->match.allow[0])
+        ok = ok && add_header(response, MHD_HTTP_HEADER_ALLOW, request->match.allow);
+    ok = ok && MHD_queue_response(request->mhd, (unsigned)status, response) == MHD_YES;
+    MHD_destroy_response(response);
+    if (!ok)
+        return -ENOMEM;
+    request->replied = true;
+    connection->status = status;
+    return 0;
+}
+
+int cordon_http_reply(struct cordon_http_request *request, int status, const char *type, struct cordon_buf *body)
+{
+    bool failed = body->failed;
+    size_t size = body->size;
+    char *data = body->data ? body->data : strdup("");
+    *body = CORDON_BUF_INIT(body->max);
+    if (!data)
+        return -ENOMEM;
+    if (failed) {
+        free(data);
+        return -EMSGSIZE;
+    }
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, data, MHD_RESPMEM_MUST_FREE);
+    if (!response) {
+        free(data);
+        return -ENOMEM;
+    }
+    return queue(request, status, type, response);
+}
+
+int cordon_http_reply_error(struct cordon_http_request *request, const struct cordon_error *err)
+{
+    struct cordon_buf body = CORDON_BUF_INIT(16384);
+    struct cordon_json json = {.buf = &body};
+    cordon_json_object_begin(&json);
+    cordon_json_key(&json, "error");
+    cordon_json_object_begin(&json);
+    cordon_json_key(&json, "kind");
+    cordon_json_text(&json, cordon_error_name(err->kind));
+    cordon_json_key(&json, "message");
+    cordon_json_text(&json, err->message);
+    cordon_json_object_end(&json);
+    cordon_json_object_end(&json);
+    (void)cordon_buf_append(&body, "\n", 1); /* sticky in body.failed, seen by the reply */
+    /* A path that knows other methods is a 405, which the error table has no kind for. */
+    int status = request->match.allow[0] ? 405 : cordon_error_http(err->kind);
+    return cordon_http_reply(request, status, "application/json", &body);
+}
+
+int cordon_http_reply_stream(struct cordon_http_request *request, const char *type,
+                             const struct cordon_http_stream *stream, void *context)
+{
+    struct outflow *flow = calloc(1, sizeof *flow);
+    if (!flow) {
+        stream->close(context);
+        return -ENOMEM;
+    }
+    *flow = (struct outflow){.stream = stream,
+                             .context = context,
+                             .mhd = request->mhd,
+                             .idle_timeout_s = request->server->config.idle_timeout_s,
+                             .pending = CORDON_BUF_INIT(SIZE_MAX / 2)};
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 32768, read_outflow, flow, close_outflow);
+    if (!response) {
+        close_outflow(flow);
+        return -ENOMEM;
+    }
+    return queue(request, 200, type, response);
+}
