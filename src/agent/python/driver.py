@@ -1,0 +1,508 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one program in a Python interpreter that is already inside its guest and has already become the code.
+
+Either forked from a zygote, which loaded this file into a namespace of its own and calls run_forked(), or executed as
+`python3 -I driver.py`. Descriptor 3 is the driver channel, 4 the ready pipe (see docs/protocol/driver.md):
+
+    reseed -> rehearse -> close 4 -> read the JOB -> run the program -> RESULT -> flush -> EXIT -> _exit
+
+What is measured by the program's user is only what comes after the JOB, so all that can be done before is rehearsed:
+copy-on-write faults happen, streams are made. The program must find the interpreter as `python3 main.py` would give
+it: a fresh __main__, default signal handlers, warnings, garbage collector and environment, tracebacks that begin in its
+own code. It may break anything in this process, so that the agent believes nothing of it but "here is a result" and "I
+exit with this code"; a real status, when the process dies otherwise, is the kernel's.
+"""
+import gc
+import io
+import json
+import os
+import sys
+import types
+
+DRIVER_FD = 3
+READY_FD = 4
+HEADER = 8
+JOB, RESULT, RESULT_ERROR, EXIT = 1, 64, 65, 67
+RESULT_MAX = 16 << 20
+TEXT_MAX = 65536
+FIELD_CODE, FIELD_ARGUMENTS, FIELD_ENV, FIELD_CWD, FIELD_LIMITS = 2, 3, 4, 5, 6
+LIMITS_CPU_PERCENT = slice(72, 76)
+FILENAME = "main.py"
+FLUSH_FAILED = 120
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+                    "NUMEXPR_MAX_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "POLARS_MAX_THREADS",
+                    "RAYON_NUM_THREADS", "GOMAXPROCS", "PYTHON_CPU_COUNT")
+
+process = types.SimpleNamespace(pid=0, channel=None, reseed=True, modules=frozenset())
+
+
+# --- the channel ---
+
+def channel_identity():
+    status = os.fstat(DRIVER_FD)
+    return status.st_dev, status.st_ino
+
+
+def read_exactly(size):
+    data = bytearray()
+    while len(data) < size:
+        piece = os.read(DRIVER_FD, min(size - len(data), 1 << 20))
+        if not piece:
+            os._exit(0)  # the agent is gone, so is the guest
+        data += piece
+    return data
+
+
+def read_fields():
+    header = read_exactly(HEADER)
+    payload = memoryview(read_exactly(int.from_bytes(header[4:], "little")))
+    at = 0
+    while at < len(payload):
+        length = int.from_bytes(payload[at + 1:at + 5], "little")
+        yield payload[at], bytes(payload[at + 5:at + 5 + length])
+        at += 5 + length
+
+
+def read_job():
+    job = types.SimpleNamespace(code=b"", arguments=None, env=[], cwd=None, cpus=0)
+    for tag, data in read_fields():
+        if tag == FIELD_CODE:
+            job.code = data
+        elif tag == FIELD_ARGUMENTS:
+            job.arguments = data
+        elif tag == FIELD_ENV:
+            job.env.append(data)
+        elif tag == FIELD_CWD:
+            job.cwd = os.fsdecode(data)
+        elif tag == FIELD_LIMITS:
+            job.cpus = -(-int.from_bytes(data[LIMITS_CPU_PERCENT], "little") // 100)
+    return job
+
+
+def send(kind, payload):
+    """A frame, if this is the process that the agent started and the program left the channel alone."""
+    try:
+        if os.getpid() != process.pid or channel_identity() != process.channel:
+            return
+        rest = memoryview(bytes((kind, 0, 0, 0)) + len(payload).to_bytes(4, "little") + payload)
+        while rest:
+            rest = rest[os.write(DRIVER_FD, rest):]
+    except OSError:
+        return  # the agent still has the exit status
+
+
+def send_result_error(text):
+    send(RESULT_ERROR, text.encode("utf-8", "backslashreplace")[:TEXT_MAX])
+
+
+# --- before the job ---
+
+def reseed():
+    """Gives this fork random numbers of its own. (OpenSSL notices a fork by its pid, which two guests share.)"""
+    loaded = sys.modules.get
+    if loaded("_ssl"):
+        loaded("_ssl").RAND_add(os.urandom(32), 32.0)
+    if loaded("random"):
+        loaded("random").seed()
+    if loaded("numpy.random"):
+        loaded("numpy.random").seed()
+    if loaded("tempfile"):
+        loaded("tempfile")._name_sequence = None
+    if loaded("uuid"):
+        loaded("uuid")._node = loaded("uuid")._last_timestamp = None
+    if loaded("multiprocessing.process"):
+        current = loaded("multiprocessing.process").current_process()
+        current.authkey = os.urandom(32)
+
+
+REHEARSAL = """
+import math, sys
+from collections import Counter
+class Thing:
+    def __init__(self, name, size=1):
+        self.name, self.size = name, size
+    def __repr__(self):
+        return f'{self.name!r}: {self.size:.2f}'
+def count(n):
+    for i in range(n):
+        yield i * 2
+def main(values, **options):
+    things = [Thing(str(v), v / 3) for v in sorted(values, reverse=True) if v % 2 == 0]
+    print('things', *things, sep=', ', end='\\n')
+    print(f'{len(things):>8} {sum(count(9))} %s' % math.sqrt(2), file=sys.stdout)
+    return {'names': [t.name.upper().split('x') for t in things], 'sum': sum(values), **options}
+if __name__ == '__main__':
+    try:
+        main({1: 'a', 2: 'b', 4: 'c'})['missing'][0]
+    except (KeyError, IndexError) as error:
+        print(type(error).__name__, error)
+    Counter('hello world').most_common(2)
+raise ValueError('rehearsed')
+"""
+
+
+class Nowhere(io.RawIOBase):
+    """What rehearsed output is written to."""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        return len(data)
+
+
+def text_writer(raw, errors):
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors, line_buffering=True)
+
+
+def rehearse():
+    """Does what a short program does, so that the pages that this writes to are this process's own already."""
+    import linecache
+    import traceback
+
+    kept = sys.stdout
+    sys.stdout = out = text_writer(Nowhere(), "surrogateescape")
+    module = make_module("__main__", "/")
+    try:
+        exec(compile(REHEARSAL.encode(), FILENAME, "exec"), module.__dict__)
+    except ValueError as error:
+        linecache.cache[FILENAME] = source_lines(REHEARSAL.encode())
+        traceback.print_exception(error, file=out)
+        del linecache.cache[FILENAME]
+    encode_result(module.main(range(5), **json.loads('{"a": [1, 2.5, null, "x"]}')))
+    module.__dict__.clear()
+    sys.stdout = kept
+
+
+def warm_up():
+    """In the zygote: as often as it takes until the interpreter has specialised the code that is used here."""
+    sys.excepthook = sys.__excepthook__ = report
+    for _ in range(20):
+        rehearse()
+
+
+def open_streams():
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(named(0, "r", "<stdin>")), encoding="utf-8",
+                                                 errors="surrogateescape")
+    sys.stdin.mode = "r"
+    sys.stdout = sys.__stdout__ = text_writer(named(1, "w", "<stdout>"), "surrogateescape")
+    sys.stderr = sys.__stderr__ = text_writer(named(2, "w", "<stderr>"), "backslashreplace")
+    sys.stdout.mode = sys.stderr.mode = "w"
+    process.streams = sys.stdout, sys.stderr
+
+
+def named(descriptor, mode, name):
+    raw = io.FileIO(descriptor, mode, closefd=False)
+    raw.name = name
+    return raw
+
+
+# --- the program ---
+
+def apply_environment(job):
+    cpus = str(job.cpus or len(os.sched_getaffinity(0)))
+    environment = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
+                   "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib", **dict.fromkeys(THREAD_VARIABLES, cpus)}
+    for entry in job.env:
+        name, _, value = os.fsdecode(entry).partition("=")
+        environment[name] = value
+    os.environ.clear()
+    os.environ.update(environment)
+    if "TZ" in environment and "time" in sys.modules:
+        sys.modules["time"].tzset()
+
+
+def apply_place(job):
+    if job.cwd:
+        os.chdir(job.cwd)
+    cwd = os.getcwd()
+    sys.argv = [FILENAME]
+    sys.orig_argv = [sys.executable, FILENAME]
+    sys.path.insert(0, cwd)
+    return cwd
+
+
+def unload_shadowed(cwd):
+    """A file of the working directory comes before a module of the same name that only the zygote loaded."""
+    for entry in os.listdir(cwd):
+        name = entry.partition(".")[0]
+        if name not in process.modules and name in sys.modules:
+            for loaded in [m for m in sys.modules if m == name or m.startswith(name + ".")]:
+                del sys.modules[loaded]
+
+
+def make_module(name, cwd):
+    module = types.ModuleType(name)
+    module.__dict__.update(__file__=cwd.rstrip("/") + "/" + FILENAME, __builtins__=sys.modules["builtins"])
+    if name == "__main__":
+        module.__dict__.update(__cached__=None)
+    return module
+
+
+def source_lines(code):
+    """The entry of linecache for the program: tracebacks show its lines though it is in no file."""
+    encoding = "utf-8"
+    if b"coding" in code[:400]:
+        import tokenize
+
+        try:
+            encoding = tokenize.detect_encoding(io.BytesIO(code).readline)[0]
+        except SyntaxError:
+            pass
+    lines = code.decode(encoding, "replace").splitlines(True)
+    return len(code), None, lines, FILENAME
+
+
+def own_traceback(error):
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    return trace
+
+
+def report(kind, error, trace):
+    """The excepthook: as the interpreter's own, which would look for the source in a file."""
+    import traceback
+
+    if sys.stderr is not None:
+        traceback.print_exception(kind, error, trace)
+
+
+def report_thread(args):
+    if args.exc_type is SystemExit:
+        return
+    name = args.thread.name if args.thread is not None else sys.modules["_thread"].get_ident()
+    if sys.stderr is not None:
+        print(f"Exception in thread {name}:", file=sys.stderr, flush=True)
+        report(args.exc_type, args.exc_value, args.exc_traceback)
+        sys.stderr.flush()
+
+
+def exit_code(value):
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & 0xFF if -(1 << 63) <= value < 1 << 63 else 0xFF
+    try:
+        print(value, file=sys.stderr)
+    except Exception:
+        pass  # as the interpreter does: the status is what counts
+    return 1
+
+
+def failed(error):
+    """Reports what ended the program; its exit code, negative for a signal."""
+    trace = own_traceback(error)
+    error.__traceback__ = trace
+    try:
+        sys.excepthook(type(error), error, trace)
+    except SystemExit as leaving:
+        return exit_code(leaving.code)
+    except BaseException as broken:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        report(type(broken), broken, own_traceback(broken))
+        print("\nOriginal exception was:", file=sys.stderr)
+        report(type(error), error, trace)
+    return -2 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def run_program(job, module):
+    """The program's exit code, as the interpreter would give it."""
+    try:
+        exec(compile(job.code, FILENAME, "exec", dont_inherit=True), module.__dict__)
+        return 0 if job.arguments is None else call_main(job, module)
+    except SystemExit as leaving:
+        no_result(job, "the program exited before main() returned")
+        return exit_code(leaving.code)
+    except BaseException as error:
+        no_result(job, f"the program ended by {type(error).__name__} before main() returned")
+        return failed(error)
+
+
+def no_result(job, why):
+    if job.arguments is not None:
+        send_result_error(why)
+
+
+def refuse(why):
+    send_result_error(why)
+    print(why, file=sys.stderr)
+    return 1
+
+
+# --- main and its result ---
+
+def call_main(job, module):
+    try:
+        arguments = json.loads(job.arguments)
+    except ValueError as error:
+        return refuse(f"the arguments are not JSON: {error}")
+    if not isinstance(arguments, dict):
+        return refuse(f"the arguments must be a JSON object, found {type(arguments).__name__}")
+    main = module.__dict__.get("main")
+    if not callable(main):
+        return refuse("the program defines no function main(), which arguments are for")
+    value = main(**arguments)
+    if hasattr(value, "__await__"):
+        import asyncio
+
+        value = asyncio.run(awaited(value))
+    return send_result(value)
+
+
+async def awaited(value):
+    return await value
+
+
+def send_result(value):
+    try:
+        text = encode_result(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        return refuse(f"main() returned a value that is not JSON: {type(error).__name__}: {error}")
+    if len(text) > RESULT_MAX:
+        return refuse(f"main() returned a value of {len(text)} bytes as JSON, more than {RESULT_MAX}")
+    send(RESULT, text)
+    return 0
+
+
+def encode_result(value):
+    try:
+        text = encode_strict(value)
+    except ValueError:
+        text = encode_strict(without_nan(value, set()))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair can only travel escaped
+        return ascii_encode(json.loads(text)).encode()
+
+
+encode_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+ascii_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def without_nan(value, inside):
+    """A copy with null for what JSON has no number for. inside: the containers around this value."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if id(value) in inside:
+        raise ValueError("Circular reference detected")
+    inside.add(id(value))
+    if isinstance(value, dict):
+        copy = {json_key(key): without_nan(item, inside) for key, item in value.items()}
+    else:
+        copy = [without_nan(item, inside) for item in value]
+    inside.discard(id(value))
+    return copy
+
+
+def json_key(key):
+    return repr(float(key)) if isinstance(key, float) and key - key != 0 else key
+
+
+# --- the end ---
+
+def finish(code, module, cwd):
+    """What the interpreter does when it ends, as far as a program can tell; then the process ends at once."""
+    quietly(lambda: "threading" in sys.modules and sys.modules["threading"]._shutdown())
+    quietly(sys.modules["atexit"]._run_exitfuncs)
+    if not flush():
+        code = FLUSH_FAILED
+    quietly(drop_program, module, cwd)
+    if not flush():
+        code = FLUSH_FAILED
+    if code < 0:
+        import signal
+
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    send(EXIT, code.to_bytes(4, "little", signed=True))
+    os._exit(code)
+
+
+def quietly(call, *arguments):
+    try:
+        call(*arguments)
+    except BaseException as error:
+        sys.unraisablehook(types.SimpleNamespace(exc_type=type(error), exc_value=error,
+                                                 exc_traceback=own_traceback(error), err_msg=None, object=call))
+
+
+def drop_program(module, cwd):
+    """Lets destructors run, and files be written that were not closed."""
+    for name in [n for n, m in sys.modules.items() if (getattr(m, "__file__", None) or "").startswith(cwd + "/")]:
+        del sys.modules[name]
+    sys.modules["__main__"] = module
+    names = module.__dict__
+    for name in [n for n in names if n.startswith("_") and not n.startswith("__")]:
+        names[name] = None
+    for name in [n for n in names if n != "__builtins__"]:
+        names[name] = None
+    gc.collect()
+
+
+def flush():
+    good = True
+    for stream in {id(s): s for s in (sys.stdout, sys.stderr, *process.streams)}.values():
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except BaseException as error:
+            good = good and stream is sys.stderr
+            if stream is not sys.stderr:
+                quietly(raise_again, error)
+    return good
+
+
+def raise_again(error):
+    raise error
+
+
+# --- from birth to end ---
+
+def park():
+    """Until there is a job."""
+    process.pid = os.getpid()
+    process.channel = channel_identity()
+    os.set_inheritable(DRIVER_FD, False)
+    open_streams()
+    rehearse()
+    os.close(READY_FD)
+    return read_job()
+
+
+def run(job):
+    cwd = apply_place(job)
+    apply_environment(job)
+    unload_shadowed(cwd)
+    name = "__main__" if job.arguments is None else "main"
+    module = make_module(name, cwd)
+    sys.modules["__main__"] = sys.modules[name] = module
+    sys.modules["linecache"].cache[FILENAME] = source_lines(job.code)
+    threading = sys.modules["threading"]
+    threading.excepthook = threading.__excepthook__ = report_thread
+    gc.enable()
+    code = run_program(job, module)
+    finish(code, module, cwd)
+
+
+def run_forked():
+    if process.reseed:
+        reseed()
+    run(park())
+
+
+def run_fresh():
+    import atexit  # noqa: F401
+    import threading  # noqa: F401
+
+    sys.excepthook = sys.__excepthook__ = report
+    process.modules = frozenset(sys.modules)
+    job = park()
+    gc.freeze()
+    run(job)
+
+
+if __name__ == "__main__":
+    run_fresh()
