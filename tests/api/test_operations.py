@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator looks at: /metrics, /openapi.json, /readyz, the log."""
+import json
+import re
+
+from lib import host
+from lib.daemon import SECRET, cli
+
+SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})? '
+                    r'(-?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|Inf)|[+]Inf|NaN)(?: \d+)?$')
+
+
+def samples(text):
+    """{name with labels: value}; every line must be Prometheus text."""
+    found, types = {}, {}
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert kind in ("counter", "gauge", "histogram", "summary", "untyped") and name not in types
+            types[name] = kind
+        elif line and not line.startswith("#"):
+            match = SAMPLE.match(line)
+            assert match, line
+            assert match.group(1) + (match.group(2) or "") not in found, f"twice: {line}"
+            found[match.group(1) + (match.group(2) or "")] = float(match.group(3))
+    for name in found:
+        base = re.sub(r"\{.*", "", name)
+        assert base in types or re.sub(r"_(bucket|sum|count)$", "", base) in types, f"{base} has no TYPE"
+    return found, types
+
+
+def test_metrics_are_prometheus_text_and_count(daemon):
+    before, types = samples(daemon.get("/metrics").body.decode())
+    daemon.run("print(1)")
+    daemon.run("raise ValueError")
+    answer = daemon.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    after, _ = samples(answer.body.decode())
+    grown = [name for name in after if types.get(re.sub(r"\{.*", "", name)) == "counter" and after[name] >= before.get(name, 0) + 2
+             and "run" in name]
+    assert grown, after
+    assert all(name.startswith(("cordon_", "process_")) for name in after)
+
+
+def test_counters_never_fall(daemon):
+    first, types = samples(daemon.get("/metrics").body.decode())
+    for _ in range(3):
+        daemon.run("print(1)")
+    second, _ = samples(daemon.get("/metrics").body.decode())
+    for name, value in first.items():
+        if types.get(re.sub(r"\{.*", "", name)) == "counter":
+            assert second[name] >= value, name
+
+
+def test_metrics_name_no_secret(daemon):
+    daemon.run("print('private-marker-991')", env={"TOKEN": "private-marker-991"})
+    text = daemon.get("/metrics").body.decode()
+    assert "private-marker-991" not in text and daemon.key not in text
+
+
+def test_readyz(daemon):
+    answer = daemon.get("/readyz", headers={"Authorization": None})
+    assert answer.status == 200 and json.loads(answer.body)
+
+
+def test_openapi_covers_every_route(daemon):
+    answer = daemon.get("/openapi.json", headers={"Authorization": None})
+    assert answer.status == 200
+    document = answer.json()
+    assert document["openapi"].startswith("3.") and document["info"]["title"] and document["info"]["version"]
+    assert "post" in document["paths"]["/v1/runs"]
+    for path in ("/v1/runs", "/metrics", "/readyz", "/openapi.json"):
+        assert path in document["paths"], path
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation["responses"], (path, method)
+            status = daemon.request(method.upper(), re.sub(r"\{[^}]*\}", "x", path)).status
+            assert status not in (404, 405), (path, method)
+        for method in {"get", "post", "put", "delete"} - set(methods):
+            assert daemon.request(method.upper(), re.sub(r"\{[^}]*\}", "x", path)).status == 405, (path, method)
+
+
+def test_openapi_references_resolve(daemon):
+    document = daemon.get("/openapi.json").json()
+
+    def walk(node):
+        if isinstance(node, dict):
+            if "$ref" in node:
+                target = document
+                for part in node["$ref"].removeprefix("#/").split("/"):
+                    target = target[part]
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+    walk(document)
+
+
+def test_openapi_lists_the_fields_of_a_run(daemon):
+    text = json.dumps(daemon.get("/openapi.json").json())
+    for field in ("language", "code", "arguments", "stdin", "env", "files", "timeout_s", "memory_mb", "network", "allowed_domains",
+                  "artifacts", "backend", "outcome", "exit_code", "timing", "queue_ms", "x-ndjson"):
+        assert field in text, field
+
+
+def test_log_is_structured_and_has_no_secrets(own):
+    made = own(log_json=True, log_level="debug")
+    made.run("print('code-marker-5512')", env={"A": "env-marker-5512"}, stdin="stdin-marker-5512")
+    made.post({"language": "python", "code": "1"}, headers={"Authorization": "Bearer e2b_" + "ab" * 20})
+    host.wait_for(lambda: len(made.log()) > 200, 2)
+    for line in made.log().splitlines():
+        if line.startswith("{"):
+            json.loads(line)
+    for secret in (made.key, made.key[4:], "ab" * 20, "code-marker-5512", "env-marker-5512", "stdin-marker-5512", SECRET):
+        assert secret not in made.log(), secret
+    assert sum(line.startswith("{") for line in made.log().splitlines()) >= 2
+
+
+def test_log_lines_cannot_be_forged(own):
+    made = own()
+    made.request("GET", "/x%0aerror%20forged=1")
+    made.refused(backend="x\nlevel=error msg=forged")
+    assert not re.search(r"^(level=)?error forged|^level=error msg=forged", made.log(), re.M)
+
+
+def test_the_key_is_in_no_process_title(daemon):
+    for pid in daemon.pids():
+        assert daemon.key not in " ".join(host.cmdline(pid))
+        assert daemon.key not in host.read(f"/proc/{pid}/environ")
+
+
+def test_not_ready_and_run_fail_in_the_same_words(own):
+    made = own(python="/nonexistent/python3", ready=False)
+    assert host.wait_for(lambda: answers(made), 20)
+    ready = made.get("/readyz")
+    failed = made.post({"language": "python", "code": "print(1)"})
+    assert ready.status == 503 and failed.status in (503, 403), (ready, failed)
+    assert "/nonexistent/python3" in failed.error()[1] or "python" in failed.error()[1]
+    reason = failed.error()[1]
+    told = ready.body.decode()
+    assert any(sentence.strip() and sentence.strip() in told for sentence in re.split(r"[:.;] ", json.dumps(reason)[1:-1])), (told, reason)
+    doctor = cli("doctor", python="/nonexistent/python3")
+    assert doctor.status != 0 and "/nonexistent/python3" in doctor.text
+
+
+def answers(made):
+    try:
+        return made.get("/readyz", timeout=3).status
+    except OSError:
+        return None
+
+
+def test_idle_daemon_is_idle(daemon):
+    import time
+
+    def ticks():
+        return sum(int(fields[11]) + int(fields[12]) for fields in map(host.stat_fields, daemon.pids()) if fields)
+    host.wait_for(lambda: False, 1.5)
+    before = ticks()
+    time.sleep(2)
+    assert ticks() - before <= 10  # of 200 a CPU

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared fixtures: one daemon for all tests that don't disturb each other, a time limit, and the look at what is left."""
+import os
+import re
+import signal
+import tempfile
+
+import pytest
+
+from lib import host
+from lib.daemon import BIN, Daemon
+
+LONG = os.environ.get("CORDON_TEST_LONG") == "1"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--weakened", default=None, help="run only the tests that must fail in a build weakened by this name")
+
+
+def pytest_collection_modifyitems(config, items):
+    weakened = config.getoption("--weakened")
+    if weakened:
+        chosen = [i for i in items if weakened in {name for m in i.iter_markers("weaken") for name in m.args}]
+        config.hook.pytest_deselected(items=[i for i in items if i not in chosen])
+        items[:] = chosen
+    for item in items:
+        if item.get_closest_marker("long") and not LONG:
+            item.add_marker(pytest.mark.skip(reason="full size only: set CORDON_TEST_LONG=1"))
+        if item.get_closest_marker("root") and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    """A time limit for every test, so that one that hangs is a failure and not the end of the suite."""
+    marker = item.get_closest_marker("limit")
+    seconds = marker.args[0] if marker else 90
+
+    def expired(*_):
+        raise TimeoutError(f"the test took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+ROOTS = set()  # control groups that daemons of this session had
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left():
+    """After all tests: no process, mount, control group or temporary file of ours is left."""
+    if not os.access(BIN, os.X_OK):
+        pytest.exit(f"{BIN} is not there: build first (./dev build), or name it in CORDON_BIN", 3)
+    host.become_subreaper()
+    mounts, files = host.mounts(), set(os.listdir(tempfile.gettempdir()))
+    yield
+    host.wait_for(lambda: (host.reap(), not host.descendants(os.getpid()))[1], 10)
+    left = [f"process {pid} ({host.comm(pid)}, {host.state(pid)})" for pid in host.descendants(os.getpid())]
+    left += [f"control group {root}" for root in ROOTS if os.path.exists(root)]
+    left += [f"mount {line}" for line in host.mounts() - mounts if "cordon" in line]
+    ours = re.compile(r"cordon-(test|log)-")
+    left += [f"file {name}" for name in set(os.listdir(tempfile.gettempdir())) - files if ours.match(name)]
+    assert not left, "left behind: " + "; ".join(left)
+
+
+@pytest.fixture(scope="session")
+def daemon(nothing_left):
+    """The shared daemon. Tests that kill parts of it, or need other settings, start one of their own."""
+    with Daemon() as made:
+        yield made
+        made.note_cgroups()
+        ROOTS.update(made.roots)
+
+
+@pytest.fixture
+def own(nothing_left):
+    """own(max_runs=1, …) starts a daemon with these settings for this test only."""
+    made = []
+
+    def start(**options):
+        made.append(Daemon(**options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+        ROOTS.update(each.roots)
+
+
+@pytest.fixture
+def run(daemon):
+    """run(code, language="python", **fields) -> the answer of a whole run."""
+    return daemon.run
+
+
+@pytest.fixture
+def stream(daemon):
+    return daemon.stream
