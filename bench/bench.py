@@ -43,7 +43,7 @@ class Bench:
     def __init__(self, build, quick):
         self.build, self.quick = build, quick
         self.number = int(time.time()) % 100000 * 1000  # no two benchmarks run the same texts
-        self.results, self.targets = {}, []
+        self.results, self.targets, self.bundles = {}, [], []
 
     def pick(self, full, quick):
         return quick if self.quick else full
@@ -114,7 +114,6 @@ class Bench:
         return peers
 
     def latency_python(self):
-        self.bundles = []
         argv = [host.PYTHON, "-I", "-c", 'print("<{N}>")']
         with host.Daemon(self.build, pool_python=8) as daemon:
             for pause in (0, 100):
@@ -132,11 +131,8 @@ class Bench:
                 row = rows["cordon, POST /v1/runs"]
                 self.target(f"Python p50 / plain, {how}", row["p50_ratio"], 0.12)
                 self.target(f"Python p99 / plain, {how}", row["p99_ratio"], 0.6)
-        for bundle in self.bundles:
-            bundle.close()
 
     def latency_node(self):
-        self.bundles = []
         argv = [host.NODE, "-e", 'console.log("<{N}>")']
         plain = "plain " + " ".join(argv[:-1])
         request = [body(argv[-1], "javascript")]
@@ -154,8 +150,6 @@ class Bench:
         self.results["latency_node"] = rows
         self.target("JavaScript p50 / plain, parked", rows["cordon, parked guests"]["p50_ratio"], 0.05)
         self.target("JavaScript p50 / plain, none parked", rows["cordon, none parked"]["p50_ratio"], 1.15)
-        for bundle in self.bundles:
-            bundle.close()
 
     # -- throughput -------------------------------------------------------------------------------------------------
 
@@ -207,12 +201,12 @@ class Bench:
             "numpy": ["import numpy\nprint('<{N}>', numpy.arange({N} % 50).sum())",
                       "import numpy as np\nprint('<{N}>', np.ones(3) * {N})"],
             "pandas + matplotlib": [
-                "import pandas\nimport matplotlib.pyplot\nprint('<{N}>', len(pandas.DataFrame({{'a': [{N}]}})))",
+                "import pandas\nimport matplotlib.pyplot\nprint('<{N}>', len(pandas.DataFrame({'a': [{N}]})))",
                 "import matplotlib.pyplot as plt\nimport pandas as pd\nprint('<{N}>', pd.Series([{N}]).sum())"],
         }
         with host.Daemon(self.build) as daemon:
             for kind, codes in kinds.items():
-                bodies = [body(code.replace("{{", "{").replace("}}", "}")) for code in codes]
+                bodies = [body(code) for code in codes]
                 rows, plain = self.rates(daemon, bodies, (1, 16), self.pick(2, 1))
                 self.rate_table(f"runs a second importing {kind}; plain imports nothing", rows, plain)
                 self.results["throughput " + kind] = {"plain": plain, "clients": rows}
@@ -327,6 +321,10 @@ class Bench:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
+    def close(self):
+        for bundle in self.bundles:
+            bundle.close()
+
     def verdict(self):
         print("\ntargets")
         for row in self.targets:
@@ -366,12 +364,15 @@ def main():
     bench, facts = Bench(options.build.resolve(), options.quick), about()
     print("\n".join(f"{key:8} {value}" for key, value in facts.items()))
     failed = []
-    for section in options.only or SECTIONS:
-        try:
-            getattr(bench, section)()
-        except (host.Failed, KeyError) as error:
-            failed.append(section)
-            print(f"\n{section}: FAILED: {error}")
+    try:
+        for section in options.only or SECTIONS:
+            try:
+                getattr(bench, section)()
+            except (host.Failed, KeyError) as error:
+                failed.append(section)
+                print(f"\n{section}: FAILED: {error}")
+    finally:
+        bench.close()
     bench.verdict()
     results = HERE / "results"
     results.mkdir(exist_ok=True)
