@@ -302,11 +302,14 @@ static int compare_names(const struct cordon_settings *settings, struct cordon_e
     return 0;
 }
 
-/* A default that the operator set beyond the largest that requests may set contradicts it. */
+/* A default that the operator set beyond the largest that requests may set contradicts it. (A time limit is no matter of
+ * safety: where no largest was set, the longer default is it.) */
 static int compare_ceiling(const struct cordon_settings *settings, enum cordon_setting id, enum cordon_setting ceiling,
                            struct cordon_error *err)
 {
-    int64_t most = settings->slots[settings->effective[CORDON_DOOR_NATIVE][ceiling]].value.number;
+    int64_t most = settings->slots[ceiling].value.number;
+    if (id == CORDON_SET_TIMEOUT_S && !settings->slots[ceiling].set)
+        return 0;
     for (size_t slot = 0; slot < CORDON_SLOT_COUNT; slot++) {
         const struct cordon_setting_slot *s = &settings->slots[slot];
         if (cordon_slot_setting(slot) == id && s->set && s->value.number > most)
