@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Runs one program in a Node process that is already inside its guest and has already become the code. The agent
+ * starts it as `node FLAGS driver.js`; descriptor 3 is the driver channel, 4 the ready pipe (docs/protocol/driver.md):
+ *
+ *     rehearse -> close 4 -> read the JOB -> run the program -> RESULT -> EXIT -> exit
+ *
+ * What the program's user waits for is only what comes after the JOB, so what Node loads lazily (streams, console,
+ * compiling, errors) is used once before. The program runs as Node's own main module would: it is started by a bound
+ * function of Node itself, so that no frame of this file is in its stack, and what it does not catch is reported by
+ * Node. The end is told on the channel as soon as the 'exit' handlers ran, since Node takes milliseconds to go.
+ *
+ * Of a fatal error and of signals nothing is told here: the agent has the exit status.
+ */
+'use strict';
+const fs = require('fs');
+const Module = require('module');
+const vm = require('vm');
+const v8 = require('v8');
+
+const DRIVER_FD = 3;
+const READY_FD = 4;
+const HEADER = 8;
+const RESULT = 64, RESULT_ERROR = 65, EXIT = 67;
+const FIELD_CODE = 2, FIELD_ARGUMENTS = 3, FIELD_ENV = 4, FIELD_CWD = 5, FIELD_LIMITS = 6;
+const LIMITS_MEMORY = 16, LIMITS_CPU_PERCENT = 72;
+const RESULT_MAX = 16 << 20;
+const TEXT_MAX = 65536;
+const LOADED_EVENT = 'cordon:loaded';
+const THREAD_VARIABLES = ['OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', 'GOMAXPROCS',
+  'RAYON_NUM_THREADS'];
+
+// The program may replace any of these.
+const { writeSync, readSync, closeSync, fstatSync, unlinkSync, writeFileSync } = fs;
+const { stringify, parse } = JSON;
+const reallyExit = process.reallyExit.bind(process);
+const emit = process.emit;
+let channel;
+let told = false;
+
+// --- the channel ---
+
+function readExactly(size) {
+  const data = Buffer.allocUnsafe(size);
+  for (let at = 0; at < size;) {
+    const n = readSync(DRIVER_FD, data, at, size - at, null);
+    if (n === 0) reallyExit(0); // the agent is gone, so is the guest
+    at += n;
+  }
+  return data;
+}
+
+function readJob() {
+  const payload = readExactly(readExactly(HEADER).readUInt32LE(4));
+  const job = { code: '', arguments: undefined, env: [], cwd: undefined, cpus: 0, memory: 0 };
+  for (let at = 0; at < payload.length;) {
+    const length = payload.readUInt32LE(at + 1);
+    readField(job, payload[at], payload.subarray(at + 5, at + 5 + length));
+    at += 5 + length;
+  }
+  return job;
+}
+
+function readField(job, tag, data) {
+  if (tag === FIELD_CODE) job.code = data.toString().replace(/^\uFEFF/, '');
+  else if (tag === FIELD_ARGUMENTS) job.arguments = data.toString();
+  else if (tag === FIELD_ENV) job.env.push(data.toString());
+  else if (tag === FIELD_CWD) job.cwd = data.toString();
+  else if (tag === FIELD_LIMITS) {
+    job.memory = Number(data.readBigUInt64LE(LIMITS_MEMORY));
+    job.cpus = Math.ceil(data.readUInt32LE(LIMITS_CPU_PERCENT) / 100);
+  }
+}
+
+function channelIdentity() {
+  const found = fstatSync(DRIVER_FD);
+  return `${found.dev}:${found.ino}`;
+}
+
+// A frame, if the program left the channel alone. Else the agent still has the exit status.
+function send(type, payload) {
+  try {
+    if (channelIdentity() !== channel) return;
+    const header = Buffer.alloc(HEADER);
+    header[0] = type;
+    header.writeUInt32LE(payload.length, 4);
+    const frame = Buffer.concat([header, payload]);
+    for (let at = 0; at < frame.length;) at += writeSync(DRIVER_FD, frame, at);
+  } catch {
+    // as above
+  }
+}
+
+function tellExit(code) {
+  if (told) return;
+  told = true;
+  const payload = Buffer.alloc(4);
+  payload.writeInt32LE(code & 0xff);
+  send(EXIT, payload);
+}
+
+// --- before the job ---
+
+const REHEARSAL = `
+  class Thing { constructor(name) { this.name = name; } toString() { return 'thing ' + this.name; } }
+  module.exports = function main({ values, ...rest }) {
+    const things = values.filter((v) => v % 2 === 0).map((v) => new Thing(v));
+    const found = new Map(things.map((t) => [t.name, String(t)]));
+    return { things: [...found.keys()].sort((a, b) => b - a), text: \`\${things}\`.split(','), ...rest };
+  };
+  try { null.x } catch (error) { module.exports.stack = error.stack; }
+`;
+
+// Writes nothing: the streams' paths are used with empty strings, the console's with a stream that drops all.
+function rehearse() {
+  for (const stream of [process.stdout, process.stderr]) stream.write('');
+  const { Writable } = require('stream');
+  const { Console } = require('console');
+  const nowhere = new Writable({ write: (data, encoding, done) => done(), decodeStrings: false });
+  const quiet = new Console(nowhere, nowhere);
+  const { module } = makeModule('/rehearsal', REHEARSAL);
+  const value = module.exports(parse('{"values": [1, 2, 3, 4], "rest": [1.5, null, "x"]}'));
+  quiet.log('value %s of %d', 'x', 1, value, [1, 2], new Map([[1, { a: 'b' }]]), module.exports.stack);
+  quiet.error(new Error('rehearsed'));
+  Buffer.from(stringify(value)).toString('base64');
+  return Promise.resolve(1).then((one) => one + 1);
+}
+
+function makeModule(cwd, code) {
+  const filename = `${cwd === '/' ? '' : cwd}/main.js`;
+  const module = new Module('.', null);
+  module.filename = filename;
+  module.paths = Module._nodeModulePaths(cwd);
+  const start = module._compile.bind(module, code, filename);
+  if (code === REHEARSAL) start();
+  return { module, start, filename };
+}
+
+// --- the program ---
+
+function applyEnvironment(job) {
+  const cpus = String(job.cpus || require('os').availableParallelism?.() || 1);
+  const environment = { HOME: '/home/user', PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8', TMPDIR: '/tmp' };
+  for (const name of THREAD_VARIABLES) environment[name] = cpus;
+  for (const entry of job.env) {
+    const at = entry.indexOf('=');
+    environment[entry.slice(0, at)] = entry.slice(at + 1);
+  }
+  for (const name of Object.keys(process.env)) delete process.env[name];
+  Object.assign(process.env, environment);
+}
+
+// The end of the program as Node tells it: 'exit' was emitted and its handlers ran. After an error that nobody
+// caught Node still has to print it, so that end is left to Node.
+function watchEnd() {
+  let fatal = false;
+  const watchedEmit = function (event, ...values) {
+    if (event === 'uncaughtExceptionMonitor') fatal = true;
+    const handled = Reflect.apply(emit, this, [event, ...values]);
+    if (event === 'uncaughtException' && handled) fatal = false;
+    if (event === 'exit' && this === process && !fatal) leave(process.exitCode ?? values[0] ?? 0);
+    return handled;
+  };
+  Object.defineProperty(process, 'emit', { value: watchedEmit, writable: true, configurable: true });
+  process.reallyExit = leave;
+}
+
+function leave(code) {
+  tellExit(Number(code) || 0);
+  reallyExit(code);
+}
+
+function isModuleSyntax(code, filename) {
+  if (!/\b(?:import|export|await)\b/.test(code)) return false;
+  try {
+    vm.compileFunction(code, ['exports', 'require', 'module', '__filename', '__dirname'], { filename });
+    return false;
+  } catch (error) {
+    return /import statement outside|'import\.meta' outside|Unexpected token 'export'|await is only valid/
+      .test(error.message);
+  }
+}
+
+function runCommonJs(job, cwd) {
+  const epilogue = job.arguments === undefined ? '' : '\n;typeof main === "function" && (module.main = main);';
+  const { module, start, filename } = makeModule(cwd, job.code + epilogue);
+  process.mainModule = module;
+  Module._cache[filename] = module;
+  setImmediate(start);
+  setImmediate(() => {
+    module.loaded = true;
+    callMain(job, () => [module.exports, module.exports?.main, module.exports?.default, module.main]);
+  });
+}
+
+// The only way to Node's own loader is a file. Its last import, which is evaluated before its body, removes it.
+function runModule(job, cwd) {
+  const { filename, remove } = placeModule(cwd, `${job.code}\nimport "data:text/javascript,process.emit('${LOADED_EVENT}')";\n`);
+  process.once(LOADED_EVENT, remove);
+  process.argv[1] = filename;
+  const loaded = import(require('url').pathToFileURL(filename));
+  loaded.finally(remove);
+  if (job.arguments !== undefined) loaded.then((found) => callMain(job, () => [found.default, found.main]));
+}
+
+function placeModule(cwd, source) {
+  let error;
+  for (const filename of [`${cwd}/main.mjs`, `${cwd}/main-${process.pid}.mjs`, `/tmp/main-${process.pid}.mjs`]) {
+    try {
+      writeFileSync(filename, source, { flag: 'wx' });
+      return { filename, remove: () => { try { unlinkSync(filename); } catch { /* it was removed */ } } };
+    } catch (found) {
+      error = found;
+    }
+  }
+  throw error;
+}
+
+// --- main and its result ---
+
+function refuse(why) {
+  send(RESULT_ERROR, Buffer.from(why).subarray(0, TEXT_MAX));
+  process.stderr.write(`${why}\n`);
+  process.exitCode = 1;
+}
+
+function callMain(job, candidates) {
+  if (job.arguments === undefined) return;
+  let values;
+  try {
+    values = parse(job.arguments);
+  } catch (error) {
+    refuse(`the arguments are not JSON: ${error.message}`);
+    return;
+  }
+  if (values === null || typeof values !== 'object' || Array.isArray(values)) {
+    refuse('the arguments must be a JSON object');
+    return;
+  }
+  const main = candidates().find((found) => typeof found === 'function');
+  if (!main) {
+    refuse('the program defines no function main(), which arguments are for');
+    return;
+  }
+  awaitMain(main, values);
+}
+
+// As a reaction of a promise, so that no frame of this file is below main's, and what it throws is reported by Node.
+function awaitMain(main, values) {
+  let returned = false;
+  process.once('beforeExit', () => returned || refuse('the program ended before main() returned'));
+  Promise.resolve(values).then(main).then((value) => {
+    returned = true;
+    sendResult(value);
+  });
+}
+
+function sendResult(value) {
+  if (value === undefined) {
+    refuse('main() must return a value. Use null for an empty result.');
+    return;
+  }
+  let text;
+  try {
+    text = stringify(value);
+  } catch (error) {
+    refuse(`main() returned a value that is not JSON: ${error.name}: ${error.message}`);
+    return;
+  }
+  if (text === undefined) {
+    refuse(`main() returned a value that is not JSON: ${typeof value}`);
+    return;
+  }
+  const payload = Buffer.from(text);
+  if (payload.length > RESULT_MAX) refuse(`main() returned a value of ${payload.length} bytes as JSON, more than ${RESULT_MAX}`);
+  else send(RESULT, payload);
+}
+
+// --- from birth to end ---
+
+async function park() {
+  channel = channelIdentity();
+  await rehearse();
+  closeSync(READY_FD);
+  return readJob();
+}
+
+function run(job) {
+  if (job.cwd) process.chdir(job.cwd);
+  const cwd = process.cwd();
+  applyEnvironment(job);
+  process.argv = [process.execPath, `${cwd}/main.js`];
+  delete Module._cache[__filename];
+  watchEnd();
+  if (isModuleSyntax(job.code, `${cwd}/main.js`)) runModule(job, cwd);
+  else runCommonJs(job, cwd);
+}
+
+park().then(run);
