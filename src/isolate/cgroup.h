@@ -19,6 +19,8 @@ struct cordon_cgroup_root;
  * dead pid, for instances named "run-<pid>") left. Without any usable hierarchy it succeeds and offers nothing. */
 int cordon_cgroup_root_open(const char *instance, struct cordon_cgroup_root **ret, struct cordon_error *err);
 void cordon_cgroup_root_close(struct cordon_cgroup_root *root); /* removes its groups */
+/* Why something is not there, for people; "" where all is. */
+const char *cordon_cgroup_root_reason(const struct cordon_cgroup_root *root);
 bool cordon_cgroup_has_memory(const struct cordon_cgroup_root *root);
 bool cordon_cgroup_has_pids(const struct cordon_cgroup_root *root);
 bool cordon_cgroup_has_cpu(const struct cordon_cgroup_root *root);
@@ -28,7 +30,7 @@ struct cordon_cgroup_slot {
     unsigned index;
     int procs[5];            /* cgroup.procs of each hierarchy, write-only; procs_count of them */
     size_t procs_count;
-    int memory_peak;         /* read-only stat files for the gateway; -1: not there */
+    int memory_peak;         /* stat files for the gateway; -1: not there */
     int memory_events;
     int cpu_usage;
     uint64_t memory_bytes;   /* the limits in force */
@@ -37,7 +39,8 @@ struct cordon_cgroup_slot {
 
 int cordon_cgroup_slot_make(struct cordon_cgroup_root *root, unsigned index, struct cordon_cgroup_slot *ret, struct cordon_error *err);
 int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_bytes, uint32_t pids, uint32_t cpu_percent, struct cordon_error *err);
-/* Between guests: resets the peak and drops what the last guest left charged. False: processes are still inside. */
+/* Between guests: resets the peak and drops what the last guest left charged. Where the kernel can't reset the peak the
+ * groups are made anew, so the slot's descriptors may be others afterwards. False: processes are still inside. */
 bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot);
 void cordon_cgroup_slot_remove(struct cordon_cgroup_slot *slot);
 /* Reads "oom_kill N" of a memory_events fd, and the usage in microseconds of a cpu_usage fd, and a peak; 0 where unreadable. */

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The groups of one slot: made, limited, made fit for the next guest, read. The theory is in cgroup.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "isolate/cgroup.h"
+#include "isolate/cgroup_tree.h"
+
+#define CPU_PERIOD_US 100000
+#define PATH 64
+/* More than this left charged is dropped. That is slow and evicts shared files, and less is the kernel's own slack. */
+#define RECYCLE_BYTES (8u << 20)
+
+static int in_slot(const struct cordon_cgroup_slot *slot, const char *file, char path[PATH])
+{
+    return snprintf(path, PATH, "%u/%s", slot->index, file) < PATH ? 0 : -ENAMETOOLONG;
+}
+
+static int write_slot(const struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, const char *file,
+                      const char *text)
+{
+    char path[PATH];
+    int r = in_slot(slot, file, path);
+    return r < 0 ? r : cordon_write_file(tree->group, path, text);
+}
+
+static int open_slot(const struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, const char *file,
+                     int flags)
+{
+    char path[PATH];
+    int r = in_slot(slot, file, path);
+    if (r < 0)
+        return r;
+    int fd = openat(tree->group, path, flags | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static const struct cordon_cgroup_tree *tree_with(const struct cordon_cgroup_root *root, unsigned controller)
+{
+    for (size_t i = 0; i < root->count; i++) {
+        if (root->trees[i].controllers & controller)
+            return &root->trees[i];
+    }
+    return NULL;
+}
+
+static void close_slot(struct cordon_cgroup_slot *slot)
+{
+    for (size_t i = 0; i < slot->procs_count; i++)
+        cordon_close(&slot->procs[i]);
+    slot->procs_count = 0;
+    cordon_close(&slot->memory_peak);
+    cordon_close(&slot->memory_events);
+    cordon_close(&slot->cpu_usage);
+}
+
+/* Files that a kernel or an outer limit may lack: the statistics are then unknown, and the limits hold without them. */
+static void open_statistics(struct cordon_cgroup_slot *slot)
+{
+    const struct cordon_cgroup_tree *memory = tree_with(slot->root, CORDON_CGROUP_MEMORY);
+    if (memory) {
+        bool v2 = memory->place.v2;
+        const char *peak = v2 ? "memory.peak" : "memory.max_usage_in_bytes";
+        slot->memory_peak = open_slot(slot, memory, peak, O_RDWR); /* written to reset it */
+        if (slot->memory_peak < 0)
+            slot->memory_peak = open_slot(slot, memory, peak, O_RDONLY);
+        slot->memory_events = open_slot(slot, memory, v2 ? "memory.events" : "memory.oom_control", O_RDONLY);
+        (void)write_slot(slot, memory, v2 ? "memory.swap.max" : "memory.swappiness", "0"); /* absent without swap */
+        if (v2)
+            (void)write_slot(slot, memory, "memory.oom.group", "1"); /* 4.19; else the largest process alone dies */
+    }
+    const struct cordon_cgroup_tree *cpu = tree_with(slot->root, CORDON_CGROUP_CPUACCT);
+    if (cpu) {
+        slot->cpu_usage = open_slot(slot, cpu, "cpuacct.usage", O_RDONLY);
+        return;
+    }
+    for (size_t i = 0; i < slot->root->count && slot->cpu_usage < 0; i++) {
+        if (slot->root->trees[i].place.v2) /* counted in every group, the cpu controller switched on or not */
+            slot->cpu_usage = open_slot(slot, &slot->root->trees[i], "cpu.stat", O_RDONLY);
+    }
+}
+
+static int make_in(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree)
+{
+    char name[16];
+    (void)snprintf(name, sizeof name, "%u", slot->index); /* always fits */
+    int r = cordon_cgroup_remove(tree->group, name); /* with its counters, should there be one */
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (mkdirat(tree->group, name, 0755) < 0)
+        return -errno;
+    int fd = open_slot(slot, tree, "cgroup.procs", O_WRONLY);
+    if (fd < 0)
+        return fd;
+    slot->procs[slot->procs_count++] = fd;
+    return 0;
+}
+
+static int make(struct cordon_cgroup_slot *slot)
+{
+    slot->memory_peak = slot->memory_events = slot->cpu_usage = -1;
+    slot->memory_bytes = 0;
+    slot->pids = slot->cpu_percent = 0;
+    for (size_t i = 0; i < slot->root->count; i++) {
+        int r = make_in(slot, &slot->root->trees[i]);
+        if (r < 0)
+            return r;
+    }
+    open_statistics(slot);
+    return 0;
+}
+
+int cordon_cgroup_slot_make(struct cordon_cgroup_root *root, unsigned index, struct cordon_cgroup_slot *ret,
+                            struct cordon_error *err)
+{
+    struct cordon_cgroup_slot slot = {.root = root, .index = index};
+    int r = make(&slot);
+    if (r < 0) {
+        cordon_cgroup_slot_remove(&slot);
+        return cordon_fail_errno(err, r, "make the control groups of slot %u in %s", index, root->group);
+    }
+    *ret = slot;
+    return 0;
+}
+
+static const char *amount(uint64_t value, const char *unlimited, char text[32])
+{
+    if (value == 0)
+        return unlimited;
+    (void)snprintf(text, 32, "%" PRIu64, value); /* always fits */
+    return text;
+}
+
+static int write_memory_v1(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, const char *text,
+                           bool raise)
+{
+    static const char *const files[] = {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *file = files[raise ? 1 - i : i]; /* memory alone may never exceed memory and swap together */
+        int r = write_slot(slot, tree, file, text);
+        if (r == -EBUSY && write_slot(slot, tree, "memory.force_empty", "0") == 0) /* the last guest's cache */
+            r = write_slot(slot, tree, file, text);
+        if (r < 0 && !(r == -ENOENT && file == files[1])) /* absent without swap accounting: swappiness is 0 then */
+            return r;
+    }
+    return 0;
+}
+
+static int limit_memory(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, uint64_t bytes)
+{
+    char number[32];
+    if (tree->place.v2)
+        return write_slot(slot, tree, "memory.max", amount(bytes, "max", number));
+    bool raise = bytes == 0 || (slot->memory_bytes && bytes > slot->memory_bytes);
+    return write_memory_v1(slot, tree, amount(bytes, "-1", number), raise);
+}
+
+static int limit_pids(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, uint64_t pids)
+{
+    char number[32];
+    return write_slot(slot, tree, "pids.max", amount(pids, "max", number));
+}
+
+static long between(long low, long value, long high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* The quota, and a weight in proportion, so that guests which ask for less don't push those that ask for more. */
+static int limit_cpu(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, uint64_t percent)
+{
+    char quota[64], weight[32];
+    uint64_t us = percent * (CPU_PERIOD_US / 100);
+    if (us && us < 1000)
+        us = 1000; /* the kernel's least */
+    long share = percent ? (long)percent : 100;
+    if (!tree->place.v2) {
+        (void)snprintf(weight, sizeof weight, "%ld", between(2, share * 1024 / 100, 262144)); /* fits */
+        (void)write_slot(slot, tree, "cpu.shares", weight);                                   /* the quota is what holds */
+        return write_slot(slot, tree, "cpu.cfs_quota_us", amount(us, "-1", quota));
+    }
+    (void)snprintf(weight, sizeof weight, "%ld", between(1, share, 10000)); /* fits */
+    (void)write_slot(slot, tree, "cpu.weight", weight);                     /* the quota is what holds */
+    if (us)
+        (void)snprintf(quota, sizeof quota, "%" PRIu64 " %d", us, CPU_PERIOD_US); /* fits */
+    else
+        (void)snprintf(quota, sizeof quota, "max %d", CPU_PERIOD_US); /* fits */
+    return write_slot(slot, tree, "cpu.max", quota);
+}
+
+typedef int limiter(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, uint64_t value);
+
+static int limit(struct cordon_cgroup_slot *slot, unsigned controller, limiter *write, uint64_t value,
+                 struct cordon_error *err)
+{
+    const struct cordon_cgroup_tree *tree = tree_with(slot->root, controller);
+    int r = tree ? write(slot, tree, value) : 0;
+    if (r < 0)
+        return cordon_fail_errno(err, r, "limit %s of slot %u to %" PRIu64,
+                                 controller == CORDON_CGROUP_MEMORY ? "memory"
+                                 : controller == CORDON_CGROUP_PIDS ? "processes"
+                                                                    : "CPU percent", slot->index, value);
+    return 0;
+}
+
+int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_bytes, uint32_t pids,
+                             uint32_t cpu_percent, struct cordon_error *err)
+{
+    int r = 0;
+#ifndef CORDON_WEAKEN_MEMORY
+    if (memory_bytes != slot->memory_bytes && (r = limit(slot, CORDON_CGROUP_MEMORY, limit_memory, memory_bytes, err)) < 0)
+        return r;
+#endif
+    slot->memory_bytes = memory_bytes;
+#ifndef CORDON_WEAKEN_PIDS
+    if (pids != slot->pids && (r = limit(slot, CORDON_CGROUP_PIDS, limit_pids, pids, err)) < 0)
+        return r;
+#endif
+    slot->pids = pids;
+#ifndef CORDON_WEAKEN_CPU
+    if (cpu_percent != slot->cpu_percent && (r = limit(slot, CORDON_CGROUP_CPU, limit_cpu, cpu_percent, err)) < 0)
+        return r;
+#endif
+    slot->cpu_percent = cpu_percent;
+    return r;
+}
+
+static bool is_occupied(const struct cordon_cgroup_slot *slot)
+{
+    char name[16];
+    (void)snprintf(name, sizeof name, "%u", slot->index); /* always fits */
+    /* The first tree is joined first, and all are left at once. */
+    return slot->root->count && cordon_cgroup_occupied(slot->root->trees[0].group, name) != 0;
+}
+
+/* Same limits, new groups. */
+static bool remake(struct cordon_cgroup_slot *slot)
+{
+    uint64_t memory_bytes = slot->memory_bytes;
+    uint32_t pids = slot->pids, cpu_percent = slot->cpu_percent;
+    close_slot(slot);
+    return make(slot) == 0 && cordon_cgroup_slot_limit(slot, memory_bytes, pids, cpu_percent, NULL) == 0;
+}
+
+static bool recycle_v1(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *memory)
+{
+    cordon_autoclose int usage = open_slot(slot, memory, "memory.usage_in_bytes", O_RDONLY);
+    if (cordon_cgroup_read_number(usage) > RECYCLE_BYTES)
+        (void)write_slot(slot, memory, "memory.force_empty", "0"); /* what can't be dropped is the next peak's floor */
+    if (slot->memory_peak >= 0 && pwrite(slot->memory_peak, "0", 1, 0) < 0)
+        return false;
+    return true;
+}
+
+bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot)
+{
+    if (is_occupied(slot))
+        return false;
+    const struct cordon_cgroup_tree *memory = tree_with(slot->root, CORDON_CGROUP_MEMORY);
+    if (!memory)
+        return true;
+    if (!memory->place.v2)
+        return recycle_v1(slot, memory);
+    if (slot->memory_peak < 0)
+        return true;
+    bool resettable = (fcntl(slot->memory_peak, F_GETFL) & O_ACCMODE) == O_RDWR;
+    return (resettable && pwrite(slot->memory_peak, "0", 1, 0) == 1) || remake(slot);
+}
+
+void cordon_cgroup_slot_remove(struct cordon_cgroup_slot *slot)
+{
+    if (!slot->root)
+        return;
+    char name[16];
+    (void)snprintf(name, sizeof name, "%u", slot->index); /* always fits */
+    close_slot(slot);
+    for (size_t i = 0; i < slot->root->count; i++)
+        (void)cordon_cgroup_remove(slot->root->trees[i].group, name); /* what stays goes with the root */
+    slot->root = NULL;
+}
+
+static const char *read_whole(int fd, char *text, size_t size)
+{
+    ssize_t n = fd < 0 ? 0 : pread(fd, text, size - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+/* The number behind "<key> " at the start of a line. */
+static uint64_t number_of(const char *text, const char *key)
+{
+    size_t size = strlen(key);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, size) == 0 && line[size] == ' ')
+            return strtoull(line + size + 1, NULL, 10);
+    }
+    return 0;
+}
+
+uint64_t cordon_cgroup_read_oom_kills(int fd)
+{
+    char text[1024];
+    return number_of(read_whole(fd, text, sizeof text), "oom_kill");
+}
+
+uint64_t cordon_cgroup_read_cpu_us(int fd)
+{
+    char text[1024];
+    read_whole(fd, text, sizeof text);
+    if (text[0] >= '0' && text[0] <= '9')
+        return strtoull(text, NULL, 10) / 1000; /* cpuacct.usage has nanoseconds */
+    return number_of(text, "usage_usec");
+}
+
+uint64_t cordon_cgroup_read_number(int fd)
+{
+    char text[64];
+    return strtoull(read_whole(fd, text, sizeof text), NULL, 10);
+}
