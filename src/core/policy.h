@@ -2,7 +2,9 @@
 /*
  * May this run go to this backend? First failing rule wins; a refusal never falls back. Each refusal is kind REFUSED
  * and names the setting, the backend, the value found and what would be accepted.
- * Order: isolation, deny-all egress, domain allowlist, time limit cap, egress exceptions, language, life-cycle needs.
+ * Order: isolation, deny-all egress, domain allowlist, time limit cap, egress exceptions, language, life-cycle needs
+ * (limits that must be held, files, artifacts). The backend `none`, where it was named and is allowed, isolates nothing
+ * by its nature: the isolation and egress rules are waived for it, and only for it.
  */
 #ifndef CORDON_CORE_POLICY_H
 #define CORDON_CORE_POLICY_H

@@ -153,6 +153,14 @@ int cordon_registry_check(const struct cordon_settings *settings, struct cordon_
     return 0;
 }
 
+struct cordon_capabilities cordon_registry_capabilities(const struct cordon_backend *backend)
+{
+    struct cordon_capabilities ret = {0};
+    const struct cordon_capabilities *own = backend->capabilities();
+    memcpy(&ret, own, own->struct_size < sizeof ret ? own->struct_size : sizeof ret);
+    return ret;
+}
+
 const struct cordon_backend *cordon_registry_at(size_t i)
 {
     pthread_mutex_lock(&lock);

@@ -14,6 +14,8 @@ int cordon_registry_find(const char *name, const char *setting_name, const struc
 struct cordon_settings;
 /* Every backend that the settings name is known: what a start must check before it serves (INVALID, as find). */
 int cordon_registry_check(const struct cordon_settings *settings, struct cordon_error *err);
+/* A backend's capabilities as this program knows them: what an older one does not have grants nothing. */
+struct cordon_capabilities cordon_registry_capabilities(const struct cordon_backend *backend);
 /* The i-th backend, `none` first, then by name; NULL at the end. */
 const struct cordon_backend *cordon_registry_at(size_t i);
 void cordon_registry_shutdown(void); /* each backend's shutdown, for all processes that ran any */

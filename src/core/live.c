@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One live run. open: bounds, lookup, blank code, policy, probe: whatever needs no waiting fails at once. The first next:
+ * the queue, then the backend. Each next after it: one event of the backend's. The outcome is completed with what only
+ * core knows (queue and total time) and counted.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "core/admission.h"
+#include "core/metrics.h"
+#include "core/policy.h"
+#include "core/registry.h"
+#include "core/request.h"
+
+enum state {
+    STATE_BLANK,   /* nothing to run: the outcome is next */
+    STATE_WAITING, /* no place yet */
+    STATE_RUNNING, /* has a place and a backend's run */
+    STATE_ENDED,   /* the outcome was given */
+    STATE_FAILED   /* an error was given instead of events */
+};
+
+struct cordon_live {
+    enum state state;
+    const struct cordon_backend *backend;
+    struct cordon_request request; /* the caller's, with the domains of the settings where it has none */
+    struct cordon_run *run;
+    bool placed;
+    uint64_t opened_us, queue_us;
+    struct cordon_outcome outcome;
+    const char *domains[CORDON_DOMAINS_MAX];
+};
+
+/* A run with network may reach what the settings name, unless it names less itself. */
+static void usual_domains(struct cordon_live *live, const struct cordon_settings *settings, enum cordon_door door)
+{
+    const char *domain;
+    size_t count = 0;
+    if (!live->request.network || live->request.allowed_domain_count)
+        return;
+    while (count < CORDON_DOMAINS_MAX &&
+           (domain = cordon_settings_item(settings, door, CORDON_SET_ALLOWED_DOMAINS, count)))
+        live->domains[count++] = domain;
+    live->request.allowed_domains = live->domains;
+    live->request.allowed_domain_count = count;
+}
+
+static int find_backend(const struct cordon_settings *settings, const struct cordon_run_request *run,
+                        const struct cordon_backend **ret, struct cordon_error *err)
+{
+    if (*run->backend)
+        return cordon_registry_find(run->backend, "the request's backend", ret, err);
+    return cordon_registry_find(cordon_settings_string(settings, run->door, CORDON_SET_BACKEND),
+                                cordon_settings_name(run->door, CORDON_SET_BACKEND), ret, err);
+}
+
+static int judge(const struct cordon_settings *settings, const struct cordon_run_request *run,
+                 const struct cordon_backend *backend, struct cordon_error *err)
+{
+    int r = cordon_policy_check(settings, run, backend, *run->backend, err);
+    if (r < 0)
+        return r;
+    if (!backend->run_open || !backend->run_next || !backend->run_close)
+        return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED, "the backend %s does not run programs",
+                           backend->name);
+    return backend->probe ? backend->probe(err) : 0;
+}
+
+static int open_live(const struct cordon_settings *settings, const struct cordon_run_request *run,
+                     struct cordon_live **ret, struct cordon_error *err)
+{
+    const struct cordon_backend *backend;
+    int r = cordon_run_request_check(settings, run, err);
+    if (r == 0)
+        r = find_backend(settings, run, &backend, err);
+    if (r < 0)
+        return r;
+    bool blank = cordon_request_blank(&run->request);
+    r = blank ? 0 : judge(settings, run, backend, err);
+    if (r < 0)
+        return r;
+    struct cordon_live *live = calloc(1, sizeof *live);
+    if (!live)
+        return cordon_fail_errno(err, -ENOMEM, "start a run");
+    live->state = blank ? STATE_BLANK : STATE_WAITING;
+    live->backend = backend;
+    live->request = run->request;
+    live->opened_us = cordon_now_us();
+    usual_domains(live, settings, run->door);
+    *ret = live;
+    return 0;
+}
+
+int cordon_live_open(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                     struct cordon_live **ret, struct cordon_error *err)
+{
+    struct cordon_error own = {0};
+    int r = open_live(settings, request, ret, &own);
+    if (r == 0)
+        return 0;
+    cordon_metrics_error(own.kind);
+    if (err)
+        *err = own;
+    return r;
+}
+
+/* What the backend holds and the place. Once. */
+static void give_back(struct cordon_live *live)
+{
+    if (live->run)
+        live->backend->run_close(CORDON_TAKE(live->run));
+    if (live->placed)
+        cordon_admission_leave();
+    live->placed = false;
+}
+
+static int start(struct cordon_live *live, struct cordon_error *err)
+{
+    int r = cordon_admission_enter(live->request.cancel_fd, err);
+    if (r < 0)
+        return r;
+    live->placed = true;
+    live->queue_us = cordon_now_us() - live->opened_us;
+    r = live->backend->run_open(&live->request, &live->run, err);
+    if (r < 0)
+        live->run = NULL; /* only a success gives one */
+    return r < 0 ? r : 0;
+}
+
+static void end(struct cordon_live *live, const struct cordon_outcome *outcome)
+{
+    struct cordon_outcome *own = &live->outcome;
+    size_t size = outcome->struct_size && outcome->struct_size < sizeof *own ? outcome->struct_size : sizeof *own;
+    memset(own, 0, sizeof *own);
+    memcpy(own, outcome, size); /* an older backend knows fewer fields */
+    own->struct_size = sizeof *own;
+    own->queue_us = live->queue_us;
+    own->total_us = cordon_now_us() - live->opened_us;
+    if (!*own->backend)
+        (void)snprintf(own->backend, sizeof own->backend, "%.31s", live->backend->name);
+    live->state = STATE_ENDED;
+}
+
+static int give_outcome(struct cordon_live *live, const struct cordon_outcome *outcome, struct cordon_event *event)
+{
+    end(live, outcome);
+    *event = (struct cordon_event){.type = CORDON_EVENT_OUTCOME, .outcome = &live->outcome};
+    return 1;
+}
+
+static int give_blank(struct cordon_live *live, struct cordon_event *event)
+{
+    struct cordon_outcome outcome = {.struct_size = sizeof outcome,
+                                     .cause = CORDON_CAUSE_EXITED,
+                                     .isolation = cordon_registry_capabilities(live->backend).isolation};
+    cordon_metrics_add(CORDON_METRIC_RUNS_BLANK, 1);
+    return give_outcome(live, &outcome, event);
+}
+
+static int give_next(struct cordon_live *live, struct cordon_event *event)
+{
+    static const struct cordon_outcome lost = {
+        .struct_size = sizeof lost,
+        .cause = CORDON_CAUSE_INFRASTRUCTURE,
+        .exit_code = -1,
+        .message = "the backend ended the run without an outcome",
+    };
+    int r = live->backend->run_next(live->run, event);
+    if (r > 0 && event->type != CORDON_EVENT_OUTCOME)
+        return 1;
+    r = give_outcome(live, r > 0 && event->outcome ? event->outcome : &lost, event);
+    cordon_metrics_outcome(live->request.language, &live->outcome);
+    return r;
+}
+
+int cordon_live_next(struct cordon_live *live, struct cordon_event *event, struct cordon_error *err)
+{
+    struct cordon_error own = {0};
+    if (live->state == STATE_WAITING) {
+        int r = start(live, &own);
+        if (r < 0) {
+            live->state = STATE_FAILED;
+            give_back(live);
+            cordon_metrics_error(own.kind);
+            if (err)
+                *err = own;
+            return r;
+        }
+        live->state = STATE_RUNNING;
+    }
+    if (live->state == STATE_BLANK)
+        return give_blank(live, event);
+    if (live->state == STATE_RUNNING)
+        return give_next(live, event);
+    give_back(live);
+    return 0;
+}
+
+void cordon_live_close(struct cordon_live *live)
+{
+    if (!live)
+        return;
+    give_back(live);
+    free(live);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One function a rule, in the order of policy.h; the first that fails wins, and none gives way to another backend. */
+#include "core/policy.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/registry.h"
+
+struct question {
+    const struct cordon_settings *settings;
+    const struct cordon_run_request *run;
+    const struct cordon_request *request;
+    const char *backend;
+    struct cordon_capabilities caps;
+    bool named;
+    bool unisolated; /* the backend `none`, named and allowed: what isolation would hold is waived with it */
+    struct cordon_error *err;
+};
+
+static const char *name_of(const struct question *q, enum cordon_setting id)
+{
+    return cordon_settings_name(q->run->door, id);
+}
+
+static int refuse(const struct question *q, const char *fmt, ...) CORDON_PRINTF(2, 3);
+static int refuse(const struct question *q, const char *fmt, ...)
+{
+    char text[440];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap); /* cut on purpose, so that the ending stays */
+    va_end(ap);
+    return cordon_fail(q->err, -EPERM, CORDON_ERROR_REFUSED, "%s: the code was refused and not run", text);
+}
+
+static int check_none(const struct question *q)
+{
+    if (!q->named)
+        return refuse(q, "the backend none isolates nothing and runs only what names it, and this came to it by %s; "
+                         "another value of that, such as local, would be accepted",
+                      name_of(q, CORDON_SET_BACKEND));
+    return refuse(q, "the backend none isolates nothing and %s is false; true would be accepted",
+                  name_of(q, CORDON_SET_ALLOW_NONE));
+}
+
+static int check_isolation(const struct question *q)
+{
+    enum cordon_isolation needed = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    if (q->unisolated)
+        return 0;
+    if (q->run->door == CORDON_DOOR_LANGFLOW) {
+        if (q->caps.isolation != needed)
+            return refuse(q, "%s: the backend %s reports the isolation \"%s\", which is not a hardware-virtualized "
+                             "boundary; only hardware-virtualized would be accepted",
+                          name_of(q, CORDON_SET_BACKEND), q->backend, cordon_isolation_name(q->caps.isolation));
+        return 0;
+    }
+    if (q->caps.isolation == CORDON_ISOLATION_NONE)
+        return check_none(q);
+    const char *text = cordon_settings_string(q->settings, q->run->door, CORDON_SET_MIN_ISOLATION);
+    if (cordon_isolation_parse(text, &needed) == 0 && q->caps.isolation >= needed)
+        return 0;
+    return refuse(q, "%s is %s and the backend %s reports the isolation \"%s\"; %s or stronger would be accepted",
+                  name_of(q, CORDON_SET_MIN_ISOLATION), text, q->backend, cordon_isolation_name(q->caps.isolation),
+                  text);
+}
+
+static int check_egress(const struct question *q)
+{
+    const char *name = name_of(q, CORDON_SET_ALLOW_NETWORK);
+    bool allowed = cordon_settings_bool(q->settings, q->run->door, CORDON_SET_ALLOW_NETWORK);
+    if (q->unisolated)
+        return 0;
+    if (!q->request->network && !q->caps.deny_all_egress)
+        return refuse(q, "%s is %s, the request asks for no network, and the backend %s cannot block all egress; a "
+                         "backend that can would be accepted",
+                      name, allowed ? "true" : "false", q->backend);
+    if (q->request->network && !allowed)
+        return refuse(q, "the request asks for the network, for which %s must be true, and it is false (backend %s); a "
+                         "request without network would be accepted",
+                      name, q->backend);
+    if (q->request->network && !q->caps.network)
+        return refuse(q, "the request asks for the network (%s is true) and the backend %s can give none; a request "
+                         "without network would be accepted",
+                      name, q->backend);
+    return 0;
+}
+
+static bool within(const char *name, const char *domain)
+{
+    size_t size = strlen(name), end = strlen(domain);
+    return size >= end && strcasecmp(name + size - end, domain) == 0 && (size == end || name[size - end - 1] == '.');
+}
+
+static bool listed(const struct question *q, const char *name)
+{
+    const char *domain;
+    for (size_t i = 0; (domain = cordon_settings_item(q->settings, q->run->door, CORDON_SET_ALLOWED_DOMAINS, i)); i++)
+        if (within(name, domain))
+            return true;
+    return false;
+}
+
+static int check_domains(const struct question *q)
+{
+    const char *name = name_of(q, CORDON_SET_ALLOWED_DOMAINS);
+    const char *first = cordon_settings_item(q->settings, q->run->door, CORDON_SET_ALLOWED_DOMAINS, 0);
+    if (!first && !q->request->allowed_domain_count)
+        return 0;
+    if (!q->caps.domain_allowlist)
+        return refuse(q, "%s names %s%s and the backend %s cannot restrict egress by domain; none would be accepted",
+                      first ? name : "the request's allowed_domains", first ? first : q->request->allowed_domains[0],
+                      first ? "" : " (no setting does)", q->backend);
+    for (size_t i = 0; first && i < q->request->allowed_domain_count; i++)
+        if (!listed(q, q->request->allowed_domains[i]))
+            return refuse(q, "the request's allowed_domains names %.100s, which is in none of %s (backend %s); those "
+                             "and names below them would be accepted",
+                          q->request->allowed_domains[i], name, q->backend);
+    return 0;
+}
+
+static int check_timeout(const struct question *q)
+{
+    uint64_t cap_ms = 1000ull * q->caps.max_timeout_s;
+    if (!cap_ms || q->request->limits.timeout_ms <= cap_ms)
+        return 0;
+    return refuse(q, "%s or the request's timeout_s is %.3f s and the backend %s can run for %u s at most; up to %u s "
+                     "would be accepted",
+                  name_of(q, CORDON_SET_TIMEOUT_S), (double)q->request->limits.timeout_ms / 1000, q->backend,
+                  q->caps.max_timeout_s, q->caps.max_timeout_s);
+}
+
+/* Copies the next entry of a comma separated list, trimmed; NULL at the end. */
+static const char *next_entry(const char *list, char *entry, size_t size)
+{
+    while (*list == ' ' || *list == ',')
+        list++;
+    size_t length = strcspn(list, ", ");
+    if (!length)
+        return NULL;
+    (void)snprintf(entry, size, "%.*s", (int)length, list);
+    return list + length;
+}
+
+static bool accepted(const struct question *q, const char *range)
+{
+    const char *item;
+    for (size_t i = 0;
+         (item = cordon_settings_item(q->settings, q->run->door, CORDON_SET_ACCEPT_EGRESS_EXCEPTIONS, i)); i++)
+        if (strcasecmp(item, range) == 0)
+            return true;
+    return false;
+}
+
+static int check_exceptions(const struct question *q)
+{
+    char range[64];
+    const char *at = q->caps.egress_exceptions ? q->caps.egress_exceptions : "";
+    if (q->unisolated || q->request->network)
+        return 0;
+    while ((at = next_entry(at, range, sizeof range)))
+        if (!accepted(q, range))
+            return refuse(q, "with the network off the backend %s still reaches %s, which %s does not name; it would be "
+                             "accepted there",
+                          q->backend, range, name_of(q, CORDON_SET_ACCEPT_EGRESS_EXCEPTIONS));
+    return 0;
+}
+
+static int check_language(const struct question *q)
+{
+    char language[64];
+    const char *offered = q->caps.languages ? q->caps.languages : "";
+    for (const char *at = offered; (at = next_entry(at, language, sizeof language));)
+        if (strcmp(language, q->request->language) == 0)
+            return 0;
+    return refuse(q, "%s: the backend %s does not run %s here; it would accept %s", name_of(q, CORDON_SET_BACKEND),
+                  q->backend, q->request->language, *offered ? offered : "no language: its interpreters are missing");
+}
+
+static bool holds(const struct question *q, const char *limit)
+{
+    return strcmp(limit, "memory") == 0 ? q->caps.memory_limit
+           : strcmp(limit, "pids") == 0 ? q->caps.pids_limit
+           : strcmp(limit, "cpu") == 0  ? q->caps.cpu_limit
+                                        : q->caps.agent_protected;
+}
+
+/* What the run needs of its guest: limits held by the kernel, files in, artifacts out. */
+static int check_needs(const struct question *q)
+{
+    const char *limit;
+    for (size_t i = 0; (limit = cordon_settings_item(q->settings, q->run->door, CORDON_SET_REQUIRE_LIMITS, i)); i++)
+        if (!holds(q, limit))
+            return refuse(q, "%s names %s and the backend %s cannot hold that here (`cordon doctor` says why); a backend "
+                             "that can would be accepted",
+                          name_of(q, CORDON_SET_REQUIRE_LIMITS), limit, q->backend);
+    if (q->run->memory_asked && !q->caps.memory_limit && !q->unisolated)
+        return refuse(q, "the request sets memory_mb and the backend %s cannot hold a memory limit here (`cordon doctor` "
+                         "says why); a request without one, limited by %s only as far as it goes, would be accepted",
+                      q->backend, name_of(q, CORDON_SET_MEMORY_MB));
+    if (q->request->file_count && !q->caps.files)
+        return refuse(q, "the request has files and the backend %s (%s) takes none; a request without would be accepted",
+                      q->backend, name_of(q, CORDON_SET_BACKEND));
+    if (q->request->artifacts && !q->caps.artifacts)
+        return refuse(q, "the request wants artifacts and the backend %s (%s) gives none; a request without would be "
+                         "accepted",
+                      q->backend, name_of(q, CORDON_SET_BACKEND));
+    return 0;
+}
+
+int cordon_policy_check(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                        const struct cordon_backend *backend, bool named, struct cordon_error *err)
+{
+    static int (*const rules[])(const struct question *) = {check_isolation,  check_egress,   check_domains, check_timeout,
+                                                            check_exceptions, check_language, check_needs};
+    struct question q = {
+        .settings = settings,
+        .run = request,
+        .request = &request->request,
+        .backend = backend->name,
+        .caps = cordon_registry_capabilities(backend),
+        .named = named,
+        .err = err,
+    };
+    q.unisolated = named && strcmp(backend->name, "none") == 0 && request->door != CORDON_DOOR_LANGFLOW &&
+                   (request->by_operator || cordon_settings_bool(settings, request->door, CORDON_SET_ALLOW_NONE));
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        int r = rules[i](&q);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
