@@ -19,7 +19,8 @@ enum cordon_metric {
 
 void cordon_metrics_add(enum cordon_metric metric, int64_t number);
 void cordon_metrics_set(enum cordon_metric metric, int64_t number);
-/* Core calls these for live runs; doors call _error for what they answer before there is one. */
+/* Core calls these itself for every live run (an outcome, or an error of open or next). Doors call _error only for what
+ * they answer before there is a live run (a body that can't be read, a missing key). */
 void cordon_metrics_outcome(const char *language, const struct cordon_outcome *outcome);
 void cordon_metrics_error(enum cordon_error_kind kind);
 void cordon_metrics_write(struct cordon_buf *to);
