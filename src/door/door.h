@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the doors share: the gateway's objects, the check of keys, the tables. */
+#ifndef CORDON_DOOR_DOOR_H
+#define CORDON_DOOR_DOOR_H
+
+#include <sys/types.h>
+
+#include "base/json.h"
+#include "core/settings.h"
+#include "http/server.h"
+#include "store/store.h"
+
+/* The context of every request. All of it is read-only while the server runs. */
+struct cordon_doors {
+    const struct cordon_settings *settings;
+    struct cordon_store *store;
+    const char *version;
+    const struct cordon_http_door *const *list; /* the doors that are served */
+    uint64_t started_us;
+};
+
+extern const struct cordon_http_door cordon_door_native, cordon_door_status;
+
+/* NULL-terminated, every door that there is. */
+extern const struct cordon_http_door *const cordon_door_list[];
+
+/* What GET /v1/backends answers, for the command line as well. */
+void cordon_door_backends_write(struct cordon_json *json);
+
+/* For cordon_http_config: a key in Authorization: Bearer or X-API-Key, or a unix socket's client that is root or the
+ * user that the gateway runs as. */
+int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_scope scope, struct cordon_error *err);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The native door: /v1/. */
+#include <errno.h>
+
+#include "core/registry.h"
+#include "core/run.h"
+#include "door/door.h"
+#include "door/native_run.h"
+#include "door/native_schemas.h"
+
+static void write_flag(struct cordon_json *json, const char *key, bool value)
+{
+    cordon_json_key(json, key);
+    cordon_json_bool(json, value);
+}
+
+static void write_list(struct cordon_json *json, const char *key, const char *commas)
+{
+    cordon_json_key(json, key);
+    cordon_json_array_begin(json);
+    for (const char *at = commas ? commas : ""; *at; at += *at == ',') {
+        size_t size = 0;
+        while (at[size] && at[size] != ',')
+            size++;
+        if (size)
+            cordon_json_bytes(json, at, size);
+        at += size;
+    }
+    cordon_json_array_end(json);
+}
+
+static void write_capabilities(struct cordon_json *json, const struct cordon_capabilities *caps)
+{
+    cordon_json_key(json, "capabilities");
+    cordon_json_object_begin(json);
+    cordon_json_key(json, "isolation");
+    cordon_json_text(json, cordon_isolation_name(caps->isolation));
+    write_flag(json, "deny_all_egress", caps->deny_all_egress);
+    write_flag(json, "network", caps->network);
+    write_flag(json, "domain_allowlist", caps->domain_allowlist);
+    write_flag(json, "guests", caps->guests);
+    write_flag(json, "files", caps->files);
+    write_flag(json, "artifacts", caps->artifacts);
+    write_flag(json, "streaming", caps->streaming);
+    write_flag(json, "memory_limit", caps->memory_limit);
+    write_flag(json, "pids_limit", caps->pids_limit);
+    write_flag(json, "cpu_limit", caps->cpu_limit);
+    write_flag(json, "agent_protected", caps->agent_protected);
+    cordon_json_key(json, "max_timeout_s");
+    cordon_json_uint(json, caps->max_timeout_s);
+    write_list(json, "languages", caps->languages);
+    write_list(json, "egress_exceptions", caps->egress_exceptions);
+    cordon_json_object_end(json);
+}
+
+static void write_backend(struct cordon_json *json, const struct cordon_backend *backend)
+{
+    struct cordon_error err = {0};
+    bool able = !backend->probe || backend->probe(&err) == 0;
+    cordon_json_object_begin(json);
+    cordon_json_key(json, "name");
+    cordon_json_text(json, backend->name);
+    write_flag(json, "able", able);
+    if (!able) {
+        cordon_json_key(json, "reason");
+        cordon_json_text(json, err.message);
+    }
+    write_capabilities(json, backend->capabilities());
+    cordon_json_object_end(json);
+}
+
+void cordon_door_backends_write(struct cordon_json *json)
+{
+    const struct cordon_backend *backend;
+    cordon_json_object_begin(json);
+    cordon_json_key(json, "backends");
+    cordon_json_array_begin(json);
+    for (size_t i = 0; (backend = cordon_registry_at(i)); i++)
+        write_backend(json, backend);
+    cordon_json_array_end(json);
+    cordon_json_object_end(json);
+}
+
+static int backends_get(struct cordon_http_request *request, struct cordon_error *err)
+{
+    struct cordon_buf body = CORDON_BUF_INIT(1u << 20);
+    struct cordon_json json = {.buf = &body};
+    cordon_door_backends_write(&json);
+    (void)cordon_buf_append(&body, "\n", 1); /* sticky, seen by the reply */
+    int r = cordon_http_reply(request, 200, "application/json", &body);
+    return r < 0 ? cordon_fail_errno(err, r, "writing the list of backends") : 0;
+}
+
+static const struct cordon_http_route routes[] = {
+    {"POST", "/v1/runs", cordon_native_run, CORDON_HTTP_RUN, CORDON_HTTP_BODY_SETTING,
+     "Runs a program in a fresh guest: one answer when it ended, or a line an event as it happens. "
+     "A program that fails, times out or runs out of memory is a 200 whose outcome says so.",
+     "Run", "Answer", "Event"},
+    {"GET", "/v1/backends", backends_get, CORDON_HTTP_RUN, CORDON_HTTP_BODY_NONE,
+     "The backends, what each can enforce, and whether it can run code now.", NULL, "Backends", NULL},
+};
+
+const struct cordon_http_door cordon_door_native = {
+    .name = "native",
+    .routes = routes,
+    .route_count = sizeof routes / sizeof *routes,
+    .schemas = cordon_native_schemas,
+    .schema_count = CORDON_NATIVE_SCHEMAS,
+};
+
+const struct cordon_http_door *const cordon_door_list[] = {&cordon_door_native, &cordon_door_status, NULL};

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run over HTTP. The connection's own socket is the run's cancel_fd: a client that leaves, or only says that it will
+ * send nothing more, cancels its run, also while it waits in the queue or is silent.
+ *
+ * With Accept: application/x-ndjson each event is a line that leaves as it happens. The answer leaves first; guest and place are given back afterwards (finish, or the stream's close).
+ */
+#include "door/native_run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/metrics.h"
+#include "core/run.h"
+#include "door/door.h"
+
+struct native_run {
+    struct cordon_run_request request;
+    struct cordon_live *live;
+    struct cordon_event_writer writer;
+    struct cordon_event first; /* pulled before the status was chosen; type 0: none */
+    bool say_queued, ended;
+};
+
+static void close_run(void *context)
+{
+    struct native_run *run = context;
+    cordon_live_close(run->live);
+    cordon_run_request_done(&run->request);
+    free(run);
+}
+
+/* The next event: 1; or the end, whose line is written already: 0. */
+static int next_event(struct native_run *run, struct cordon_event *event, struct cordon_buf *out)
+{
+    struct cordon_error err = {0};
+    if (run->first.type) {
+        *event = run->first;
+        run->first.type = 0;
+        return 1;
+    }
+    int got = cordon_live_next(run->live, event, &err);
+    if (got < 0)
+        cordon_event_write_error(&err, out);
+    return got > 0;
+}
+
+static int next_line(void *context, struct cordon_buf *out)
+{
+    static const char queued[] = "{\"type\":\"queued\"}\n";
+    struct native_run *run = context;
+    struct cordon_event event;
+    if (run->ended)
+        return 0;
+    if (run->say_queued) {
+        run->say_queued = false;
+        return cordon_buf_append(out, queued, sizeof queued - 1) < 0 ? -ENOMEM : 1;
+    }
+    bool more = next_event(run, &event, out);
+    if (more) {
+        cordon_event_write(&run->writer, &event, out);
+        more = event.type != CORDON_EVENT_OUTCOME;
+    }
+    run->ended = !more;
+    return more;
+}
+
+static const struct cordon_http_stream ndjson = {.next = next_line, .close = close_run};
+
+static int collect(struct native_run *run, struct cordon_answer *answer, struct cordon_error *err)
+{
+    struct cordon_event event;
+    for (;;) {
+        int got = cordon_live_next(run->live, &event, err);
+        if (got <= 0)
+            return got;
+        if (cordon_answer_add(answer, &event) < 0)
+            return cordon_fail_errno(err, -ENOMEM, "collecting the run's output");
+        if (event.type == CORDON_EVENT_OUTCOME)
+            return 0;
+    }
+}
+
+static int reply_whole(struct cordon_http_request *request, struct native_run *run, struct cordon_error *err)
+{
+    struct cordon_answer *answer = NULL;
+    if (cordon_answer_new(&run->request.request.limits, &answer) < 0)
+        return cordon_fail_errno(err, -ENOMEM, "collecting the run's output");
+    int r = collect(run, answer, err);
+    if (r == 0) {
+        struct cordon_buf body = CORDON_BUF_INIT(SIZE_MAX / 2); /* bounded by the run's limits */
+        struct cordon_json json = {.buf = &body};
+        cordon_answer_write(answer, &json);
+        (void)cordon_buf_append(&body, "\n", 1); /* sticky, seen by the reply */
+        r = cordon_http_reply(request, 200, "application/json", &body);
+        if (r < 0)
+            (void)cordon_fail_errno(err, r, "writing the run's answer");
+    }
+    cordon_answer_free(answer);
+    return r;
+}
+
+/*
+ * A run that must wait for its place says so at once, so that its client sees a stream; for one that need not, the first
+ * event is awaited, so that what goes wrong until then is a plain error with its status.
+ */
+static int begin_stream(struct native_run *run, struct cordon_error *err)
+{
+    struct cordon_admission admission;
+    cordon_admission_read(&admission);
+    if (admission.running < admission.max_runs)
+        return cordon_live_next(run->live, &run->first, err);
+    if (admission.waiting >= admission.max_waiting)
+        return cordon_fail(err, -EBUSY, CORDON_ERROR_BUSY,
+                           "all %llu places are taken and %llu runs wait (CORDON_MAX_RUNS, CORDON_QUEUE); try again later",
+                           (unsigned long long)admission.max_runs, (unsigned long long)admission.waiting);
+    run->say_queued = true;
+    return 0;
+}
+
+static int open_run(struct cordon_http_request *request, struct native_run *run, struct cordon_error *err)
+{
+    const struct cordon_doors *doors = request->context;
+    int r = cordon_run_request_parse(doors->settings, request->body.data ? request->body.data : "", request->body.size,
+                                     &run->request, err);
+    if (r < 0) {
+        cordon_metrics_error(err->kind);
+        return r;
+    }
+    cordon_buf_done(&request->body); /* the request has copies of all it needs */
+    run->request.request.cancel_fd = request->fd;
+    return cordon_live_open(doors->settings, &run->request, &run->live, err);
+}
+
+int cordon_native_run(struct cordon_http_request *request, struct cordon_error *err)
+{
+    struct native_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return cordon_fail_errno(err, -ENOMEM, "starting a run");
+    bool stream = cordon_http_accepts(request, "application/x-ndjson");
+    int r = open_run(request, run, err);
+    if (r == 0 && stream)
+        r = begin_stream(run, err);
+    if (r >= 0 && stream)
+        return cordon_http_reply_stream(request, "application/x-ndjson", &ndjson, run);
+    if (r == 0)
+        r = reply_whole(request, run, err);
+    if (r < 0) {
+        close_run(run);
+        return r;
+    }
+    request->finish = close_run;
+    request->finish_context = run;
+    return 0;
+}

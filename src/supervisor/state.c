@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+#define GATEWAY_UID_OFFSET 3 /* from uid_base, when there is no user of the configured name */
+
+static void find_user(const struct cordon_settings *settings, struct cordon_state *state)
+{
+    state->uid = geteuid();
+    state->gid = getegid();
+    if (state->uid != 0)
+        return;
+    const struct passwd *user = getpwnam(cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_USER));
+    uid_t spare = (uid_t)cordon_settings_int(settings, CORDON_DOOR_NATIVE, CORDON_SET_UID_BASE) + GATEWAY_UID_OFFSET;
+    state->uid = user ? user->pw_uid : spare;
+    state->gid = user ? user->pw_gid : (gid_t)spare;
+}
+
+static int find_path(const struct cordon_settings *settings, struct cordon_state *state, struct cordon_error *err)
+{
+    const char *set = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_STATE);
+    const char *home = getenv("HOME");
+    int size;
+    if (set && *set)
+        size = snprintf(state->path, sizeof state->path, "%s", set);
+    else if (geteuid() == 0)
+        size = snprintf(state->path, sizeof state->path, "/var/lib/cordon");
+    else if (home && *home == '/')
+        size = snprintf(state->path, sizeof state->path, "%s/.local/state/cordon", home);
+    else
+        return cordon_fail(err, -ENOENT, CORDON_ERROR_INVALID, "no place for the state folder: HOME is not set; give --state DIR");
+    if (size < 0 || (size_t)size >= sizeof state->path)
+        return cordon_fail(err, -ENAMETOOLONG, CORDON_ERROR_INVALID, "the state folder's path is too long");
+    return 0;
+}
+
+int cordon_state_locate(const struct cordon_settings *settings, struct cordon_state *ret, struct cordon_error *err)
+{
+    ret->fd = -1;
+    find_user(settings, ret);
+    return find_path(settings, ret, err);
+}
+
+/* mkdir -p; only the last folder matters, which open_folder checks. */
+static int make_folders(const char *path, struct cordon_error *err)
+{
+    char part[sizeof((struct cordon_state *)0)->path];
+    (void)snprintf(part, sizeof part, "%s", path); /* same size */
+    for (char *slash = part + 1;; slash++) {
+        slash += strcspn(slash, "/");
+        char kept = *slash;
+        *slash = '\0';
+        if (mkdir(part, 0700) < 0 && errno != EEXIST && errno != EISDIR)
+            return cordon_fail_errno(err, -errno, "state folder %s: making %s", path, part);
+        if (!kept)
+            return 0;
+        *slash = kept;
+    }
+}
+
+/* May a folder of root's be given to the gateway's user? Only a fresh one or one that was a state folder before. */
+static bool is_empty_or_ours(int fd)
+{
+    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+    if (!dir) {
+        cordon_close(&copy);
+        return false;
+    }
+    bool ours = false, other = false;
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        ours = ours || strcmp(entry->d_name, "cordon.db") == 0;
+        other = other || !dots;
+    }
+    (void)closedir(dir); /* read only */
+    return ours || !other;
+}
+
+/* A state folder that was root's, given to the gateway's user together with what is in it. Links are not followed. */
+static int hand_over(struct cordon_state *state)
+{
+    int copy = openat(state->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+    if (!dir) {
+        cordon_close(&copy);
+        return -errno;
+    }
+    int r = 0;
+    for (struct dirent *entry = readdir(dir); entry && r == 0; entry = readdir(dir)) {
+        bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        if (!dots && fchownat(state->fd, entry->d_name, state->uid, state->gid, AT_SYMLINK_NOFOLLOW) < 0)
+            r = -errno;
+    }
+    (void)closedir(dir); /* read only */
+    if (r == 0 && fchown(state->fd, state->uid, state->gid) < 0)
+        r = -errno;
+    return r;
+}
+
+static int check_folder(struct cordon_state *state, struct cordon_error *err)
+{
+    struct stat found;
+    if (fstat(state->fd, &found) < 0)
+        return cordon_fail_errno(err, -errno, "state folder %s", state->path);
+    if (found.st_mode & 077)
+        return cordon_fail(err, -EPERM, CORDON_ERROR_INVALID,
+                           "state folder %s has mode %04o, but it holds keys: chmod 0700 it, or give another one",
+                           state->path, found.st_mode & 07777u);
+    if (found.st_uid == state->uid)
+        return 0;
+    if (geteuid() != 0 || found.st_uid != 0 || !is_empty_or_ours(state->fd))
+        return cordon_fail(err, -EPERM, CORDON_ERROR_INVALID,
+                           "state folder %s belongs to uid %u and is in use by something else; it must belong to uid %u: "
+                           "give another one",
+                           state->path, (unsigned)found.st_uid, (unsigned)state->uid);
+    int r = hand_over(state);
+    return r < 0 ? cordon_fail_errno(err, r, "state folder %s: giving it to uid %u", state->path, (unsigned)state->uid) : 0;
+}
+
+int cordon_state_open(const struct cordon_settings *settings, struct cordon_state *ret, struct cordon_error *err)
+{
+    int r = cordon_state_locate(settings, ret, err);
+    if (r == 0)
+        r = make_folders(ret->path, err);
+    if (r < 0)
+        return r;
+    ret->fd = open(ret->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (ret->fd < 0)
+        return cordon_fail_errno(err, -errno, "state folder %s", ret->path);
+    r = check_folder(ret, err);
+    if (r < 0)
+        cordon_state_close(ret);
+    return r;
+}
+
+void cordon_state_close(struct cordon_state *state)
+{
+    cordon_close(&state->fd);
+}
+
+static int drop_ids(const struct cordon_state *state)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {{0}};
+    if (geteuid() == 0) {
+        for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+            (void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* one layer of several; a container's root may lack SETPCAP */
+        if (setgroups(0, NULL) < 0 || setresgid(state->gid, state->gid, state->gid) < 0 ||
+            setresuid(state->uid, state->uid, state->uid) < 0)
+            return -errno;
+    }
+    if (syscall(SYS_capset, &header, none) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -errno;
+    return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;
+}
+
+int cordon_state_confine(struct cordon_state *state, const char **store_path, struct cordon_error *err)
+{
+    *store_path = state->path;
+    if (geteuid() == 0) {
+        if (fchdir(state->fd) < 0 || chroot(".") < 0 || chdir("/") < 0)
+            return cordon_fail_errno(err, -errno, "making state folder %s the root of an unprivileged process", state->path);
+        *store_path = "/";
+    }
+    int r = drop_ids(state);
+    return r < 0 ? cordon_fail_errno(err, r, "becoming uid %u", (unsigned)state->uid) : 0;
+}

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `cordon serve`. A small process with one thread that stays root (or whoever started it): it opens the listeners,
+ * starts warden and gateway, starts again what died, and stops them in order. It reads nothing that came from a client:
+ * its inputs are its command line, its settings, signals, and one byte from each gateway ("I serve").
+ *
+ * Its death takes the roles along (PDEATHSIG), and theirs the guests. A role that dies is started again with a fresh
+ * connection, whose other end is sent to the survivor; only a gateway that exits before it ever served stops the
+ * start, since that is a setting that can not work (a certificate, a damaged database).
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/builtin.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "core/registry.h"
+#include "http/server.h"
+#include "store/store.h"
+#include "supervisor/listen.h"
+#include "supervisor/notify.h"
+#include "supervisor/role.h"
+#include "supervisor/role_args.h"
+#include "supervisor/roles.h"
+#include "supervisor/state.h"
+
+#define LISTENERS_MAX 15 /* besides the unix socket */
+#define STOP_GATEWAY_US 8000000u
+#define STOP_WARDEN_US 5000000u
+
+struct supervisor {
+    struct cordon_serve_options options;
+    struct cordon_settings *settings;
+    struct cordon_state state;
+    int listen_fds[LISTENERS_MAX + 1]; /* the unix socket first */
+    size_t listen_count;
+    bool loopback_only;
+    char *argv_warden[CORDON_SERVE_FLAGS + 8], *argv_gateway[CORDON_SERVE_FLAGS + 8];
+    struct cordon_role warden, gateway;
+    int signals;
+    bool ready, stopping;
+    uint64_t kill_at_us; /* while stopping: when patience ends */
+    int status;
+};
+
+static const char help[] =
+    "usage: cordon serve [--listen ADDR:PORT]... [--state DIR] [--config FILE] [--tls-cert FILE --tls-key FILE]\n"
+    "\n"
+    "Runs the daemon: code that clients send to POST /v1/runs is run isolated.\n"
+    "\n"
+    "  --listen ADDR:PORT   address and port (CORDON_LISTEN, default 127.0.0.1:9385); may come several times\n"
+    "  --state DIR          keys and socket (CORDON_STATE, default /var/lib/cordon as root), mode 0700\n"
+    "  --config FILE        settings, NAME=VALUE a line; cordon config show lists them\n"
+    "  --tls-cert FILE      certificate chain in PEM (CORDON_TLS_CERT)\n"
+    "  --tls-key FILE       its private key in PEM (CORDON_TLS_KEY)\n"
+    "\n"
+    "Without any key it serves only loopback, makes a first one and shows it once. SIGTERM stops it in order.\n";
+
+static int complain(const struct cordon_error *err)
+{
+    (void)fprintf(stderr, "cordon: %s\n", err->message);
+    if (err->detail[0])
+        (void)fprintf(stderr, "cordon: %s\n", err->detail);
+    return cordon_error_exit(err->kind);
+}
+
+static int load_settings(struct supervisor *self, struct cordon_error *err)
+{
+    struct cordon_settings_input input = {.file = self->options.config,
+                                          .flags = (const char *const *)self->options.flags};
+    int r = cordon_settings_load(&input, &self->settings, err);
+    if (r < 0)
+        return r;
+    cordon_registry_setup(cordon_backend_builtin);
+    r = cordon_registry_check(self->settings, err);
+    if (r < 0)
+        return r;
+    const char *cert = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_TLS_CERT);
+    const char *key = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_TLS_KEY);
+    if (!*cert != !*key)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "%s is set but %s is not: TLS needs a certificate and its key (--tls-cert, --tls-key)",
+                           *cert ? "CORDON_TLS_CERT" : "CORDON_TLS_KEY", *cert ? "CORDON_TLS_KEY" : "CORDON_TLS_CERT");
+    return 0;
+}
+
+static void setup_log(const struct supervisor *self)
+{
+    enum cordon_log_level level = CORDON_LOG_INFO;
+    const char *name = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_LOG_LEVEL);
+    (void)cordon_log_level_parse(name, &level); /* checked when the settings were loaded; info otherwise */
+    cordon_log_setup("supervisor", level, cordon_settings_bool(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_LOG_JSON));
+    const char *warning;
+    for (size_t i = 0; (warning = cordon_settings_warning(self->settings, i)); i++)
+        cordon_log(CORDON_LOG_WARN, warning, NULL);
+}
+
+static const char *address_at(const struct supervisor *self, size_t i)
+{
+    return cordon_settings_item(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_LISTEN, i);
+}
+
+/* Before anything is touched. */
+static int check_addresses(struct supervisor *self, struct cordon_error *err)
+{
+    struct cordon_listen_address address;
+    const char *text;
+    size_t i = 0;
+    self->loopback_only = true;
+    for (; (text = address_at(self, i)); i++) {
+        if (cordon_listen_parse(text, &address, err) < 0)
+            return -EINVAL;
+        self->loopback_only = self->loopback_only && address.loopback;
+    }
+    if (i > LISTENERS_MAX)
+        return cordon_fail(err, -E2BIG, CORDON_ERROR_INVALID, "CORDON_LISTEN: %zu addresses; at most %d", i, LISTENERS_MAX);
+    return 0;
+}
+
+static int open_listeners(struct supervisor *self, struct cordon_error *err)
+{
+    struct cordon_listen_address address;
+    const char *text;
+    int fd = cordon_listen_unix(self->state.fd, self->state.path, self->state.uid, err);
+    if (fd < 0)
+        return fd;
+    self->listen_fds[self->listen_count++] = fd;
+    for (size_t i = 0; (text = address_at(self, i)); i++) {
+        int r = cordon_listen_parse(text, &address, err);
+        fd = r < 0 ? r : cordon_listen_tcp(text, &address, err);
+        if (fd < 0)
+            return fd;
+        self->listen_fds[self->listen_count++] = fd;
+    }
+    return 0;
+}
+
+static int open_state(struct supervisor *self, struct cordon_error *err)
+{
+    int r = cordon_state_open(self->settings, &self->state, err);
+    if (r < 0)
+        return r;
+    if (flock(self->state.fd, LOCK_EX | LOCK_NB) < 0)
+        return cordon_fail(err, -errno, CORDON_ERROR_CONFLICT, "state folder %s is in use by another cordon serve",
+                           self->state.path);
+    return 0;
+}
+
+/* The first key, made and shown; or the refusal to serve beyond loopback without one. In a child of its own, since the
+ * database is the gateway's user's and no root process opens it. */
+static int prepare_keys(struct supervisor *self, struct cordon_error *err)
+{
+    const char *path;
+    struct cordon_store *store = NULL;
+    struct cordon_key_info info;
+    char key[CORDON_KEY_TEXT];
+    int r = cordon_state_confine(&self->state, &path, err);
+    if (r == 0)
+        r = cordon_store_open(path, &store, err);
+    if (r == 0)
+        r = cordon_key_count(store, err);
+    if (r == 0 && !self->loopback_only)
+        r = cordon_fail(err, -EPERM, CORDON_ERROR_INVALID,
+                        "listening beyond loopback needs a key, and state folder %s has none: cordon key create --state %s",
+                        self->state.path, self->state.path);
+    else if (r == 0) {
+        r = cordon_key_create(store, "first", CORDON_KEY_ADMIN, key, &info, err);
+        if (r == 0)
+            (void)printf("cordon: there was no key; this one is shown once: %s\n", key);
+        explicit_bzero(key, sizeof key);
+    }
+    cordon_store_close(store);
+    return r < 0 ? r : 0;
+}
+
+static int check_keys(struct supervisor *self, struct cordon_error *err)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid < 0)
+        return cordon_fail_errno(err, -errno, "checking the keys");
+    if (pid == 0) {
+        int r = prepare_keys(self, err);
+        int code = r < 0 ? complain(err) : 0;
+        _exit(fflush(stdout) == 0 ? code : 125);
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    self->status = WIFEXITED(status) ? WEXITSTATUS(status) : 125;
+    return 0;
+}
+
+static void make_argv(struct supervisor *self, char **argv, const char *role)
+{
+    size_t n = 0;
+    argv[n++] = (char *)(uintptr_t)"cordon"; /* exec takes them as not const, and changes nothing */
+    argv[n++] = (char *)(uintptr_t)"--role";
+    argv[n++] = (char *)(uintptr_t)role;
+    if (self->options.config) {
+        argv[n++] = (char *)(uintptr_t)"--config";
+        argv[n++] = (char *)(uintptr_t)self->options.config;
+    }
+    for (size_t i = 0; i < self->options.flag_count; i++)
+        argv[n++] = self->options.flags[i];
+    argv[n] = NULL;
+}
+
+static int start_roles(struct supervisor *self, struct cordon_error *err)
+{
+    make_argv(self, self->argv_warden, "warden");
+    make_argv(self, self->argv_gateway, "gateway");
+    self->warden = (struct cordon_role){.name = "warden", .argv = self->argv_warden, .other = &self->gateway};
+    self->gateway = (struct cordon_role){.name = "gateway", .argv = self->argv_gateway, .other = &self->warden};
+    self->gateway.listen_fds = self->listen_fds;
+    self->gateway.listen_count = self->listen_count;
+    self->warden.control = self->gateway.control = -1;
+    self->warden.pending_peer = self->gateway.pending_peer = -1;
+    int r = cordon_role_start(&self->warden, err);
+    return r < 0 ? r : cordon_role_start(&self->gateway, err);
+}
+
+static int watch_signals(struct supervisor *self, struct cordon_error *err)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL); /* can't fail */
+    (void)signal(SIGPIPE, SIG_IGN);           /* can't fail */
+    self->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return self->signals < 0 ? cordon_fail_errno(err, -errno, "watching signals") : 0;
+}
+
+static void begin_stop(struct supervisor *self, int status)
+{
+    if (self->stopping) { /* asked twice: no more patience */
+        self->kill_at_us = cordon_now_us();
+        return;
+    }
+    self->stopping = true;
+    self->status = status;
+    self->kill_at_us = cordon_now_us() + STOP_GATEWAY_US;
+    cordon_notify("STOPPING=1");
+    if (self->gateway.pid)
+        (void)kill(self->gateway.pid, SIGTERM); /* our child, not yet waited for */
+}
+
+static void log_death(const struct cordon_role *role, int status)
+{
+    const char *how = WIFSIGNALED(status) ? "signal" : "status";
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+    cordon_log(CORDON_LOG_ERROR, "a role died and is started again", "died", role->name, how, CORDON_NUM(number), NULL);
+}
+
+static void role_ended(struct supervisor *self, struct cordon_role *role, int status)
+{
+    cordon_role_ended(role);
+    if (self->stopping)
+        return;
+    if (role == &self->gateway && !self->ready && WIFEXITED(status)) {
+        begin_stop(self, WEXITSTATUS(status) ? WEXITSTATUS(status) : 125); /* it has said why */
+        return;
+    }
+    log_death(role, status);
+}
+
+static void reap(struct supervisor *self)
+{
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (pid == self->warden.pid)
+            role_ended(self, &self->warden, status);
+        else if (pid == self->gateway.pid)
+            role_ended(self, &self->gateway, status);
+    }
+}
+
+static void read_signals(struct supervisor *self)
+{
+    struct signalfd_siginfo info;
+    while (read(self->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
+            begin_stop(self, 0);
+    reap(self);
+}
+
+static void say_ready(struct supervisor *self)
+{
+    char text[64];
+    const char *tls = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_TLS_CERT);
+    self->ready = true;
+    for (size_t i = 1; i < self->listen_count; i++) {
+        cordon_listen_describe(self->listen_fds[i], text);
+        (void)printf("cordon: listening on %s://%s\n", *tls ? "https" : "http", text);
+    }
+    (void)printf("cordon: listening on %s/cordon.sock\n", self->state.path);
+    (void)fflush(stdout); /* nobody may be reading it */
+    cordon_notify("READY=1");
+}
+
+/* Anything but one byte: the gateway is dying, which SIGCHLD tells. */
+static void read_gateway(struct supervisor *self)
+{
+    char byte;
+    ssize_t n = recv(self->gateway.control, &byte, 1, MSG_DONTWAIT);
+    if (n == 1 && byte == 'R' && !self->ready)
+        say_ready(self);
+    else if (n <= 0)
+        cordon_close(&self->gateway.control);
+}
+
+static void start_again(struct supervisor *self, struct cordon_role *role)
+{
+    struct cordon_error err = {0};
+    if (role->pid || role->start_at_us > cordon_now_us())
+        return;
+    if (cordon_role_start(role, &err) < 0) {
+        cordon_log_error("a role can not be started; trying again", &err);
+        cordon_role_ended(role);
+        return;
+    }
+    cordon_log(CORDON_LOG_INFO, "started again", "started", role->name, NULL);
+}
+
+/* While stopping: first the gateway, so that its runs end in order, then the warden. */
+static void go_on_stopping(struct supervisor *self)
+{
+    struct cordon_role *role = self->gateway.pid ? &self->gateway : &self->warden;
+    if (role == &self->warden && role->pid && self->kill_at_us && role->start_at_us == 0) {
+        (void)kill(role->pid, SIGTERM); /* our child, not yet waited for */
+        role->start_at_us = UINT64_MAX; /* told once */
+        self->kill_at_us = cordon_now_us() + STOP_WARDEN_US;
+    }
+    if (role->pid && cordon_now_us() >= self->kill_at_us) {
+        cordon_log(CORDON_LOG_WARN, "a role did not stop in time and is killed", "killed", role->name, NULL);
+        (void)kill(role->pid, SIGKILL);
+        self->kill_at_us = UINT64_MAX;
+    }
+}
+
+static int timeout_ms(const struct supervisor *self)
+{
+    uint64_t now = cordon_now_us(), until = UINT64_MAX;
+    if (self->stopping)
+        until = self->kill_at_us;
+    else if (!self->warden.pid)
+        until = self->warden.start_at_us;
+    if (!self->stopping && !self->gateway.pid && self->gateway.start_at_us < until)
+        until = self->gateway.start_at_us;
+    if (until == UINT64_MAX)
+        return -1;
+    return until > now ? (int)((until - now) / 1000) + 1 : 0;
+}
+
+static int supervise(struct supervisor *self)
+{
+    while (!self->stopping || self->warden.pid || self->gateway.pid) {
+        struct pollfd fds[] = {{.fd = self->signals, .events = POLLIN}, {.fd = self->gateway.control, .events = POLLIN}};
+        if (poll(fds, 2, timeout_ms(self)) < 0 && errno != EINTR)
+            return 125;
+        if (fds[0].revents)
+            read_signals(self);
+        if (fds[1].revents && self->gateway.control == fds[1].fd)
+            read_gateway(self);
+        if (self->stopping) {
+            go_on_stopping(self);
+            continue;
+        }
+        start_again(self, &self->warden);
+        start_again(self, &self->gateway);
+    }
+    return self->status;
+}
+
+static int start(struct supervisor *self, struct cordon_error *err)
+{
+    int r = load_settings(self, err);
+    if (r == 0)
+        r = check_addresses(self, err);
+    if (r < 0)
+        return r;
+    setup_log(self);
+    r = open_state(self, err);
+    if (r == 0)
+        r = check_keys(self, err);
+    if (r < 0 || self->status)
+        return r;
+    r = open_listeners(self, err);
+    if (r == 0)
+        r = watch_signals(self, err);
+    return r < 0 ? r : start_roles(self, err);
+}
+
+static void done(struct supervisor *self)
+{
+    if (self->listen_count)
+        (void)unlinkat(self->state.fd, "cordon.sock", 0); /* the next start removes it as well */
+    for (size_t i = 0; i < self->listen_count; i++)
+        cordon_close(&self->listen_fds[i]);
+    cordon_close(&self->warden.pending_peer);
+    cordon_close(&self->gateway.pending_peer);
+    cordon_close(&self->signals);
+    cordon_state_close(&self->state);
+    cordon_settings_free(self->settings);
+    cordon_serve_options_done(&self->options);
+}
+
+int cordon_supervisor_main(int argc, char **argv)
+{
+    struct supervisor self = {.signals = -1, .state.fd = -1};
+    struct cordon_error err = {0};
+    self.warden.pending_peer = self.gateway.pending_peer = -1;
+    if (cordon_serve_options_parse(argc, argv, &self.options, &err) < 0) {
+        (void)fprintf(stderr, "cordon: %s (see cordon serve --help)\n", err.message);
+        self.status = 2;
+    } else if (self.options.help) {
+        (void)fputs(help, stdout); /* nobody to tell */
+    } else if (start(&self, &err) < 0) {
+        begin_stop(&self, complain(&err));
+        (void)supervise(&self); /* at once when nothing runs yet */
+    } else if (!self.status) {
+        self.status = supervise(&self);
+    }
+    done(&self);
+    return self.status;
+}
