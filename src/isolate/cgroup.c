@@ -67,13 +67,17 @@ static int lock_group(const struct cordon_cgroup_tree *tree, const char *group, 
     return 0;
 }
 
-/* The pid in "cordon-run-<pid>", or 0. */
+/* The pid in "cordon-run-<pid>" and "cordon-probe-<pid>", or 0. */
 static int run_pid(const char *name)
 {
-    int pid = 0, end = 0;
-    if (sscanf(name, CORDON_CGROUP_PREFIX "run-%9d%n", &pid, &end) != 1 || name[end] != '\0')
-        return 0;
-    return pid > 0 ? pid : 0;
+    static const char *const forms[] = {CORDON_CGROUP_PREFIX "run-", CORDON_CGROUP_PREFIX "probe-"};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        size_t size = strlen(forms[i]);
+        const char *digits = name + size;
+        if (strncmp(name, forms[i], size) == 0 && *digits && strspn(digits, "0123456789") == strlen(digits))
+            return strlen(digits) < 10 ? (int)strtol(digits, NULL, 10) : 0;
+    }
+    return 0;
 }
 
 /* Instances of a single run that died with it. They have no fixed name, so nobody else would remove them. */
@@ -127,16 +131,19 @@ static bool is_locked_out(struct cordon_cgroup_root *root, const struct cordon_c
 static int open_tree_of(struct cordon_cgroup_root *root, const struct cordon_cgroup_place *place)
 {
     struct cordon_cgroup_tree *tree = &root->trees[root->count];
+    char why[256] = "";
     tree->place = *place;
-    int r = cordon_cgroup_tree_prepare(tree, root->reason);
+    int r = cordon_cgroup_tree_prepare(tree, why);
     if (r == 0 && is_locked_out(root, tree))
         r = -EADDRINUSE;
     if (r == 0) {
         remove_dead_runs(tree);
-        r = cordon_cgroup_tree_group(tree, root->group, root->reason);
+        r = cordon_cgroup_tree_group(tree, root->group, why);
     }
     if (r == 0 && root->lock < 0)
         r = lock_group(tree, root->group, &root->lock);
+    if (r < 0 && r != -ENODEV && !*root->reason)
+        memcpy(root->reason, why, sizeof why);
     if (r < 0 || (tree->controllers & ~root->controllers) == 0) {
         cordon_cgroup_tree_close(tree, r == -EADDRINUSE ? NULL : root->group);
         return r == -EADDRINUSE ? r : 0;
@@ -161,10 +168,11 @@ static int open_trees(struct cordon_cgroup_root *root)
         if (r < 0)
             return r;
     }
-    if (count == 0)
-        (void)snprintf(root->reason, sizeof root->reason, "no cgroup hierarchy that shows this process is mounted");
-    if (cordon_cgroup_has_memory(root) && cordon_cgroup_has_pids(root) && cordon_cgroup_has_cpu(root))
+    bool all = cordon_cgroup_has_memory(root) && cordon_cgroup_has_pids(root) && cordon_cgroup_has_cpu(root);
+    if (all)
         root->reason[0] = '\0';
+    else if (!*root->reason)
+        (void)snprintf(root->reason, sizeof root->reason, "no mounted cgroup hierarchy that shows this process has it");
     return 0;
 }
 

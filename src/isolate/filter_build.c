@@ -261,6 +261,10 @@ static void build_gateway(struct build *build)
     static const uint32_t terminals[] = {TIOCSTI, TIOCLINUX, TIOCSETD};
     static const uint32_t families[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
     start(build, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS);
+    for (int number = 0; number < CORDON_BPF_SYSCALLS; number++) {
+        if (cordon_filter_denied_errno(number) == ENOSYS) /* newer than this version: nobody judged it yet */
+            build->targets[number] = answer(build, ENOSYS);
+    }
     for (size_t i = 0; cordon_filter_denied[i]; i++)
         set_targets(build, cordon_filter_denied[i], build->deny);
     set_targets(build, cordon_filter_exec, build->deny);
@@ -270,7 +274,7 @@ static void build_gateway(struct build *build)
     set_target(build, "ioctl", argument_none_of(build, 1, terminals, COUNT(terminals), build->deny));
     cordon_bpf_label l = cordon_bpf_one_of(&build->bpf, families, COUNT(families), build->allow, answer(build, EAFNOSUPPORT));
     set_target(build, "socket", cordon_bpf_load_argument(&build->bpf, 0, l));
-    finish(build, build->deny); /* what this version can't know, x32 included */
+    finish(build, build->deny); /* x32 numbers are beyond */
 }
 
 int cordon_filter_gateway(struct cordon_error *err)

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation. A child writes its results into shared memory as it goes, so that one that is killed half-way
+ * (an outer filter may kill instead of refusing) still tells how far it came. Namespaces are tried one by one, as what
+ * is refused should be named, in one child, as they build on each other: ids first, mounts last.
+ *
+ * As root the child becomes an unprivileged uid first: it is such a uid that owns guests' user namespaces, and hosts
+ * that close them to unprivileged uids would be missed otherwise.
+ */
+#include "isolate/probe_try.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "isolate/filter.h"
+
+#define OWNER 200000001u       /* nobody's uid, as the zygote's */
+#define RANGE 200065536u       /* the ids behind it */
+#define PROGRAM_US 5000000u
+
+static int wait_for(pid_t pid)
+{
+    int status;
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return -errno;
+    }
+    return WIFEXITED(status) ? -WEXITSTATUS(status) : -EINTR;
+}
+
+/* Runs one try in a child of its own; its result is the child's exit status. */
+static int in_child(int (*try)(void))
+{
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        _exit(-try() & 0xff);
+    return wait_for(pid);
+}
+
+static int write_map(int proc, const char *file, unsigned inside, unsigned outside, unsigned count)
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "%u %u %u", inside, outside, count); /* always fits */
+    return cordon_write_file(proc, file, text);
+}
+
+static int map_single(int proc, uid_t uid, gid_t gid)
+{
+    (void)cordon_write_file(proc, "setgroups", "deny"); /* needed by the next, and only then; absent before 3.19 */
+    int r = write_map(proc, "gid_map", 0, gid, 1);
+    return r < 0 ? r : write_map(proc, "uid_map", 0, uid, 1);
+}
+
+/* The parent's part: as the warden maps a slot. */
+static int map_range(pid_t child)
+{
+    char path[32];
+    (void)snprintf(path, sizeof path, "/proc/%d", child); /* always fits */
+    cordon_autoclose int proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (proc < 0)
+        return -errno;
+    int r = write_map(proc, "gid_map", 0, RANGE, 65536);
+    return r < 0 ? r : write_map(proc, "uid_map", 0, RANGE, 65536);
+}
+
+static int new_namespace(int flag)
+{
+    return unshare(flag) < 0 ? -errno : 0;
+}
+
+static int raise_loopback(void)
+{
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    cordon_autoclose int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) < 0 ? -errno : 0;
+}
+
+static int mount_tmpfs(void)
+{
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return -errno;
+    return mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,nr_inodes=16") < 0 ? -errno : 0;
+}
+
+static int mount_proc(void)
+{
+    if (mkdir("/tmp/proc", 0700) < 0)
+        return -errno;
+    return mount("proc", "/tmp/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0 ? -errno : 0;
+}
+
+/* With a range mapped, the uid that made the namespace has no name in it and couldn't make a file. */
+static int become_mapped(void)
+{
+    return setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 ? -errno : 0;
+}
+
+static int become_owner(void)
+{
+    if (geteuid() != 0)
+        return 0;
+    if (setresgid(OWNER, OWNER, OWNER) < 0 || setresuid(OWNER, OWNER, OWNER) < 0)
+        return -errno;
+    return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ? -errno : 0; /* else nobody but root may write the maps */
+}
+
+static void try_namespaces(int *results)
+{
+    static const struct {
+        enum cordon_try which;
+        int flag;
+    } namespaces[] = {
+        {CORDON_TRY_PID, CLONE_NEWPID}, {CORDON_TRY_MOUNT, CLONE_NEWNS},      {CORDON_TRY_IPC, CLONE_NEWIPC},
+        {CORDON_TRY_UTS, CLONE_NEWUTS}, {CORDON_TRY_CGROUP, CLONE_NEWCGROUP}, {CORDON_TRY_NETWORK, CLONE_NEWNET},
+    };
+    for (size_t i = 0; i < sizeof namespaces / sizeof namespaces[0]; i++) {
+        results[namespaces[i].which] = -EPERM; /* in case it is killed for trying */
+        results[namespaces[i].which] = new_namespace(namespaces[i].flag);
+    }
+    if (results[CORDON_TRY_NETWORK] == 0)
+        results[CORDON_TRY_LOOPBACK] = raise_loopback();
+    if (results[CORDON_TRY_MOUNT] == 0)
+        results[CORDON_TRY_TMPFS] = mount_tmpfs();
+    if (results[CORDON_TRY_PID] == 0 && results[CORDON_TRY_TMPFS] == 0)
+        results[CORDON_TRY_PROC] = in_child(mount_proc);
+}
+
+/* sync: the child says that its namespace is there, the parent that it did what it could about the range. */
+static void guest_child(int sync, int *results)
+{
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
+    char byte = 0;
+    int r = become_owner();
+    if (r == 0)
+        r = new_namespace(CLONE_NEWUSER);
+    results[CORDON_TRY_USER] = r;
+    if (r < 0 || write(sync, &byte, 1) != 1 || read(sync, &byte, 1) != 1)
+        return;
+    if (results[CORDON_TRY_RANGE] != 0) {
+        cordon_autoclose int proc = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        results[CORDON_TRY_USER] = map_single(proc, uid ? uid : OWNER, uid ? gid : OWNER);
+    }
+    if (results[CORDON_TRY_USER] == 0)
+        results[CORDON_TRY_USER] = become_mapped();
+    if (results[CORDON_TRY_USER] == 0)
+        try_namespaces(results);
+}
+
+static int run_guest_child(int *results)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    cordon_autoclose int ours = pair[0], theirs = pair[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0) {
+        cordon_close(&ours); /* so that a dead parent ends the wait */
+        guest_child(theirs, results);
+        _exit(0);
+    }
+    cordon_close(&theirs);
+    char byte;
+    if (read(ours, &byte, 1) == 1) {
+        results[CORDON_TRY_RANGE] = map_range(pid);
+        if (send(ours, &byte, 1, MSG_NOSIGNAL) != 1)
+            (void)kill(pid, SIGKILL); /* it is about to end anyway */
+    }
+    (void)wait_for(pid); /* how far it came is in the results */
+    return 0;
+}
+
+int cordon_try_guest(int results[CORDON_TRY__COUNT])
+{
+    size_t size = CORDON_TRY__COUNT * sizeof(int);
+    for (size_t i = 0; i < CORDON_TRY__COUNT; i++)
+        results[i] = CORDON_TRY_SKIPPED;
+    results[CORDON_TRY_USER] = -EPERM; /* in case it is killed for trying */
+    int *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return -errno;
+    memcpy(shared, results, size);
+    int r = run_guest_child(shared);
+    memcpy(results, shared, size);
+    (void)munmap(shared, size); /* a page that stays would be no harm */
+    return r;
+}
+
+static int filter_self(void)
+{
+    int listener;
+    cordon_autoclose int filter = cordon_filter_code(NULL);
+    if (filter < 0)
+        return filter;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -errno;
+    return cordon_filter_load(filter, &listener);
+}
+
+int cordon_try_filter(void)
+{
+    return in_child(filter_self);
+}
+
+int cordon_try_pidfd(void)
+{
+    cordon_autoclose int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    return fd < 0 ? -errno : 0;
+}
+
+/* Content that is no program: where executing is allowed the kernel says so, where it isn't it says that. */
+static int execute_memfd(void)
+{
+    static const char content[] = "\1no program";
+    static const char *const argv[] = {"probe", NULL};
+    cordon_autoclose int fd = cordon_sealed_memfd("probe", content, sizeof content);
+    if (fd < 0)
+        return fd;
+    (void)syscall(SYS_execveat, fd, "", argv, NULL, AT_EMPTY_PATH); /* returns, as there is nothing to execute */
+    return errno == ENOEXEC ? 0 : -errno;
+}
+
+int cordon_try_memfd(void)
+{
+    return in_child(execute_memfd);
+}
+
+static int schedule_realtime(void)
+{
+    struct sched_param param = {.sched_priority = 1};
+    return sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &param) < 0 ? -errno : 0;
+}
+
+int cordon_try_realtime(void)
+{
+    return in_child(schedule_realtime);
+}
+
+static void execute(const char *const argv[], int output)
+{
+    static const char *const environment[] = {"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", NULL};
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0 && dup2(null, 0) >= 0 && dup2(output, 1) >= 0 && dup2(null, 2) >= 0)
+        (void)execve(argv[0], (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)environment);
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+/* Reads to the end, or to the deadline: -ETIME. */
+static int read_output(int fd, char *text, size_t size)
+{
+    uint64_t deadline = cordon_now_us() + PROGRAM_US;
+    size_t used = 0;
+    for (;;) {
+        uint64_t now = cordon_now_us();
+        struct pollfd event = {.fd = fd, .events = POLLIN};
+        if (now >= deadline)
+            return -ETIME;
+        int ready = poll(&event, 1, (int)((deadline - now) / 1000) + 1);
+        if (ready < 0 && errno != EINTR)
+            return -errno;
+        if (ready <= 0)
+            continue;
+        char lost[256];
+        bool full = used + 1 >= size;
+        ssize_t n = read(fd, full ? lost : text + used, full ? sizeof lost : size - 1 - used);
+        if (n <= 0)
+            return n < 0 ? -errno : 0;
+        used += full ? 0 : (size_t)n;
+        text[used] = '\0';
+    }
+}
+
+int cordon_try_program(const char *const argv[], char *text, size_t size)
+{
+    int ends[2];
+    text[0] = '\0';
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    cordon_autoclose int output = ends[0], input = ends[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        execute(argv, input);
+    cordon_close(&input);
+    int r = read_output(output, text, size);
+    if (r < 0)
+        (void)kill(pid, SIGKILL); /* waited for below */
+    int status = wait_for(pid);
+    return r < 0 ? r : -status;
+}
