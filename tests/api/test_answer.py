@@ -6,10 +6,12 @@ import pytest
 
 CAUSES = {"exited", "signalled", "timeout", "memory", "output_limit", "cancelled", "refused", "unavailable", "infrastructure"}
 FIELDS = {"stdout": str, "stderr": str, "exit_code": int, "outcome": dict, "artifacts": list, "backend": str, "timing": dict}
-OUTCOME = {"cause": str, "exit_code": int, "signal": int, "limit_hit": str, "message": str, "memory_peak_bytes": int,
-           "oom_kills": int, "processes_left": int, "stdout_bytes": int, "stderr_bytes": int, "stdout_truncated": bool,
-           "stderr_truncated": bool, "artifacts_dropped": int, "syscalls_denied": int, "blocked_syscall": str,
-           "warm": bool, "isolation": str}
+NUMBER, MAYBE = (int, float), type(None)
+OUTCOME = {"cause": str, "exit_code": int, "signal": (int, MAYBE), "limit_hit": (str, MAYBE), "message": str, "backend": str,
+           "isolation": str, "warm": bool, "cpu_ms": (int, float, MAYBE), "memory_peak_bytes": (int, MAYBE), "oom_kills": int,
+           "processes_left": int, "stdout": dict, "stderr": dict, "artifacts_dropped": int, "syscalls_denied": int,
+           "blocked_syscall": (str, MAYBE), "result_error": (str, MAYBE)}
+STREAM = {"bytes": int, "kept": int, "truncated": bool}
 TIMING = ("queue_ms", "start_ms", "run_ms", "total_ms")
 
 PRINTERS = [("python", "print('hi')"), ("javascript", "console.log('hi')"), ("bash", "echo hi")]
@@ -21,9 +23,12 @@ def assert_shape(answer):
     assert "result" in answer
     for name, kind in OUTCOME.items():
         assert isinstance(answer["outcome"][name], kind), (name, answer["outcome"].get(name, "missing"))
+    for stream in ("stdout", "stderr"):
+        for name, kind in STREAM.items():
+            assert isinstance(answer["outcome"][stream][name], kind), (stream, name)
     assert answer["outcome"]["cause"] in CAUSES
     for name in TIMING:
-        assert isinstance(answer["timing"][name], (int, float)) and answer["timing"][name] >= 0, (name, answer["timing"])
+        assert isinstance(answer["timing"][name], NUMBER) and answer["timing"][name] >= 0, (name, answer["timing"])
 
 
 @pytest.mark.parametrize("language,code", PRINTERS)
@@ -33,10 +38,10 @@ def test_every_field_of_a_good_run(run, language, code):
     assert (answer["stdout"], answer["stderr"], answer["exit_code"]) == ("hi\n", "", 0)
     assert answer["backend"] == "local"
     outcome = answer["outcome"]
-    assert (outcome["cause"], outcome["exit_code"], outcome["signal"]) == ("exited", 0, 0)
-    assert (outcome["limit_hit"], outcome["isolation"]) == ("", "namespace")
-    assert (outcome["stdout_bytes"], outcome["stderr_bytes"]) == (3, 0)
-    assert not outcome["stdout_truncated"] and not outcome["stderr_truncated"]
+    assert (outcome["cause"], outcome["exit_code"], outcome["signal"]) == ("exited", 0, None)
+    assert (outcome["limit_hit"], outcome["isolation"]) == (None, "namespace")
+    assert (outcome["stdout"]["bytes"], outcome["stderr"]["bytes"]) == (3, 0)
+    assert not outcome["stdout"]["truncated"] and not outcome["stderr"]["truncated"]
     assert outcome["processes_left"] == 0 and outcome["oom_kills"] == 0
 
 

@@ -167,7 +167,7 @@ class TestArguments:
     @pytest.mark.parametrize("language", CALL)
     def test_no_main_is_an_error_that_says_so(self, run, language):
         answer = run({"python": "x = 1", "javascript": "let x = 1"}[language], language, arguments={})
-        assert answer["exit_code"] != 0 and "main" in answer["stderr"] + answer["outcome"].get("result_error", "")
+        assert answer["exit_code"] != 0 and "main" in answer["stderr"] + answer["outcome"]["result_error"]
 
     def test_wrong_ones_are_the_programs_error(self, run):
         answer = run("def main(a): return a", arguments={"b": 1})

@@ -15,7 +15,7 @@ def test_bytes_arrive_unharmed(run, data):
     code = f"import os\nos.write(1, {data!r})\nos.write(2, {data!r})"
     answer = run(code)
     assert stdout_bytes(answer) == data and stderr_bytes(answer) == data
-    assert answer["outcome"]["stdout_bytes"] == len(data)
+    assert answer["outcome"]["stdout"]["bytes"] == len(data)
 
 
 def test_text_form_of_bytes(run):
@@ -26,7 +26,7 @@ def test_text_form_of_bytes(run):
 
 def test_megabyte_without_newline(run):
     answer = run("import sys\nsys.stdout.write('q' * 1000000)")
-    assert answer["stdout"] == "q" * 1000000 and not answer["outcome"]["stdout_truncated"]
+    assert answer["stdout"] == "q" * 1000000 and not answer["outcome"]["stdout"]["truncated"]
 
 
 def test_order_is_kept(run):
@@ -45,25 +45,25 @@ def test_cap_truncates_and_says_so(own, stream, fd):
     answer = made.run(f"import os\nfor i in range(300): os.write({fd}, b'%07d\\n' % i * 128)")
     outcome = answer["outcome"]
     assert outcome["cause"] == "exited" and answer["exit_code"] == 0
-    assert outcome[stream + "_truncated"] is True and outcome[stream + "_bytes"] == 300 * KB
+    assert outcome[stream]["truncated"] is True and outcome[stream]["bytes"] == 300 * KB
     kept = answer[stream]
-    assert len(kept) == 64 * KB and kept.startswith("0000000\n") and outcome[stream + "_kept"] == 64 * KB
+    assert len(kept) == 64 * KB and kept.startswith("0000000\n") and outcome[stream]["kept"] == 64 * KB
     other = "stderr" if stream == "stdout" else "stdout"
-    assert outcome[other + "_truncated"] is False and answer[other] == ""
+    assert outcome[other]["truncated"] is False and answer[other] == ""
 
 
 def test_exactly_the_cap_is_not_truncated(own):
     made = own(stdout_kb=1)
     exact = made.run("import sys; sys.stdout.write('x' * 1024)")
-    assert not exact["outcome"]["stdout_truncated"] and len(exact["stdout"]) == 1024
+    assert not exact["outcome"]["stdout"]["truncated"] and len(exact["stdout"]) == 1024
     over = made.run("import sys; sys.stdout.write('x' * 1025)")
-    assert over["outcome"]["stdout_truncated"] and len(over["stdout"]) == 1024 and over["outcome"]["stdout_bytes"] == 1025
+    assert over["outcome"]["stdout"]["truncated"] and len(over["stdout"]) == 1024 and over["outcome"]["stdout"]["bytes"] == 1025
 
 
 def test_cap_in_the_middle_of_a_character(own):
     made = own(stdout_kb=1)
     answer = made.run("print('x' + '\\u00e9' * 2000)")
-    assert answer["outcome"]["stdout_truncated"]
+    assert answer["outcome"]["stdout"]["truncated"]
     assert stdout_bytes(answer) == ("x" + "\u00e9" * 2000).encode()[:1024]
 
 
@@ -72,7 +72,7 @@ def test_a_stream_beyond_the_kill_limit_ends_the_run(own):
     answer = made.run("while True: print('f' * 4000)", timeout_s=30)
     outcome = answer["outcome"]
     assert outcome["cause"] == "output_limit" and outcome["limit_hit"] == "output_kill_bytes"
-    assert outcome["stdout_truncated"] and 4 << 20 <= outcome["stdout_bytes"] < 8 << 20
+    assert outcome["stdout"]["truncated"] and 4 << 20 <= outcome["stdout"]["bytes"] < 8 << 20
     assert answer["stdout"].startswith("ffff")
 
 

@@ -19,7 +19,7 @@ def test_flood(backend, fds):
     assert outcome["cause"] == "exited" and answer["exit_code"] == 3
     for fd, stream in ((1, "stdout"), (2, "stderr")):
         wrote = 36000000 if fd in fds else 0
-        assert outcome[stream + "_bytes"] == wrote and outcome[stream + "_truncated"] == (wrote > 0)
+        assert outcome[stream]["bytes"] == wrote and outcome[stream]["truncated"] == (wrote > 0)
         assert len(answer[stream]) == min(wrote, MB)
 
 
@@ -27,7 +27,7 @@ def test_endless_flood_ends_at_the_deadline(backend):
     began = time.monotonic()
     answer, _ = backend.attack("while True: os.write(1, b'x' * 65536)", timeout_s=1)
     assert answer["outcome"]["cause"] in ("timeout", "output_limit") and time.monotonic() - began < 3
-    assert answer["outcome"]["stdout_truncated"] and len(answer["stdout"]) == MB
+    assert answer["outcome"]["stdout"]["truncated"] and len(answer["stdout"]) == MB
 
 
 @pytest.mark.parametrize("unit", ["b'\\0'", "b'\\xff\\xfe'", "b'\\x1b[2J\\x1b]0;t\\x07'", "b'no newline '", "b'\\n'", "b'\\r'", "b'\\xe2\\x82'"],
@@ -35,7 +35,7 @@ def test_endless_flood_ends_at_the_deadline(backend):
 def test_poison(backend, unit):
     answer = backend.run(f"import os\nfor _ in range(64): os.write(1, ({unit} * 10000)[:8192])")
     expected = b"".join(((eval(unit) * 10000)[:8192]) for _ in range(64))  # noqa: S307  (our own literal)
-    assert stdout_bytes(answer) == expected and answer["outcome"]["stdout_bytes"] == len(expected)
+    assert stdout_bytes(answer) == expected and answer["outcome"]["stdout"]["bytes"] == len(expected)
 
 
 def test_single_bytes(backend):

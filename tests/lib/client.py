@@ -162,7 +162,7 @@ def artifacts(answer):
 
 def dropped(answer):
     """{name: reason} of the artifacts that were not returned."""
-    return {entry["name"]: entry["reason"] for entry in answer["artifacts_dropped"]}
+    return {entry["name"]: entry["dropped"] for entry in answer["artifacts"] if "dropped" in entry}
 
 
 def collect(events):
