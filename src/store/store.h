@@ -26,11 +26,12 @@ struct cordon_key_info {
     int64_t created_s, revoked_s; /* Unix seconds; 0: not revoked */
 };
 
-/* Makes a key; its text is returned this once. */
+/* Makes a key; its text is returned this once. The caller wipes it. */
 int cordon_key_create(struct cordon_store *store, const char *name, enum cordon_key_scope scope, char text[CORDON_KEY_TEXT],
                       struct cordon_key_info *ret, struct cordon_error *err);
 /* Constant-time in the secret; UNAUTHENTICATED when unknown, malformed or revoked. A small cache keeps it off the disk. */
 int cordon_key_check(struct cordon_store *store, const char *text, size_t size, struct cordon_key_info *ret, struct cordon_error *err);
+/* each: called under the store's lock, so it must not call the store; a non-zero return ends the list (negative: it is the return). */
 int cordon_key_list(struct cordon_store *store, int (*each)(void *context, const struct cordon_key_info *key), void *context, struct cordon_error *err);
 int cordon_key_revoke(struct cordon_store *store, const char *id, struct cordon_error *err); /* NOT_FOUND */
 int cordon_key_count(struct cordon_store *store, struct cordon_error *err);                  /* live ones, or negative */

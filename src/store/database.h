@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private to the store: its connection, and what each kind of object keeps with it. */
+#ifndef CORDON_STORE_DATABASE_H
+#define CORDON_STORE_DATABASE_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+
+#include "store/store.h"
+
+#define CORDON_HASH_SIZE 32
+#define CORDON_KEYS_CACHED 64
+
+enum cordon_key_statement {
+    CORDON_KEY_INSERT,
+    CORDON_KEY_BY_HASH,
+    CORDON_KEY_ALL,
+    CORDON_KEY_REVOKE,
+    CORDON_KEY_EXISTS,
+    CORDON_KEY_LIVE,
+    CORDON_KEY_VERSION,
+    CORDON_KEY_STATEMENT__COUNT
+};
+
+struct cordon_store {
+    pthread_mutex_t lock;
+    sqlite3 *db;
+    sqlite3_stmt *key_statements[CORDON_KEY_STATEMENT__COUNT];
+    /* Keys that were found good while the database had version cached_version. */
+    struct cordon_key_cached {
+        bool used;
+        unsigned char hash[CORDON_HASH_SIZE];
+        struct cordon_key_info info;
+    } cached[CORDON_KEYS_CACHED];
+    size_t cached_next;
+    int64_t cached_version;
+};
+
+int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err);
+int cordon_keys_prepare(struct cordon_store *store, struct cordon_error *err);
+void cordon_keys_finish(struct cordon_store *store);
+
+#endif

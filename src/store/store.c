@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One SQLite connection under one lock, in WAL mode, so that the daemon and `cordon key` may have it open at once.
+ *
+ * Who opens it may be root (the command line) while the gateway is not: a new file goes to the owner of the folder, and
+ * SQLite gives its side files to the owner of the file. Nothing in the folder is followed when it is a symbolic link,
+ * since the gateway could have made one.
+ */
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "store/database.h"
+
+#define SCHEMA_VERSION 1
+
+/* Each takes the schema one version further, within one transaction. */
+static const char *const migrations[SCHEMA_VERSION] = {
+    "CREATE TABLE keys ("
+    " id TEXT PRIMARY KEY NOT NULL,"
+    " hash BLOB UNIQUE NOT NULL,"
+    " name TEXT NOT NULL,"
+    " tenant TEXT NOT NULL DEFAULT 'default',"
+    " scope INTEGER NOT NULL,"
+    " created_s INTEGER NOT NULL,"
+    " revoked_s INTEGER NOT NULL DEFAULT 0"
+    ") WITHOUT ROWID;",
+};
+
+int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err)
+{
+    int code = sqlite3_errcode(store->db) == SQLITE_BUSY ? -EAGAIN : -EIO;
+    return cordon_fail(err, code, CORDON_ERROR_INFRASTRUCTURE, "%s in the store: %s", what, sqlite3_errmsg(store->db));
+}
+
+static int run_sql(struct cordon_store *store, const char *sql, const char *what, struct cordon_error *err)
+{
+    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
+        return 0;
+    return cordon_store_fail(store, what, err);
+}
+
+static int read_version(struct cordon_store *store, int *ret, struct cordon_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int r = 0;
+    if (sqlite3_prepare_v2(store->db, "PRAGMA user_version", -1, &statement, NULL) != SQLITE_OK ||
+        sqlite3_step(statement) != SQLITE_ROW)
+        r = cordon_store_fail(store, "read the schema's version", err);
+    else
+        *ret = sqlite3_column_int(statement, 0);
+    (void)sqlite3_finalize(statement); /* repeats the step's error */
+    return r;
+}
+
+/* Under the write lock, since another process may migrate at the same time. */
+static int migrate_locked(struct cordon_store *store, struct cordon_error *err)
+{
+    int version;
+    char sql[64];
+    int r = read_version(store, &version, err);
+    if (r < 0)
+        return r;
+    if (version > SCHEMA_VERSION)
+        return cordon_fail(err, -EPROTO, CORDON_ERROR_INFRASTRUCTURE,
+                           "the store has schema version %d, this cordon knows up to %d: it was used by a newer one; "
+                           "upgrade, or use another --state",
+                           version, SCHEMA_VERSION);
+    for (; r == 0 && version < SCHEMA_VERSION; version++)
+        r = run_sql(store, migrations[version], "make the tables", err);
+    if (r < 0)
+        return r;
+    (void)snprintf(sql, sizeof sql, "PRAGMA user_version = %d; COMMIT", SCHEMA_VERSION);
+    return run_sql(store, sql, "write the schema's version", err);
+}
+
+static int migrate(struct cordon_store *store, struct cordon_error *err)
+{
+    int version;
+    int r = read_version(store, &version, err);
+    if (r < 0 || version == SCHEMA_VERSION)
+        return r;
+    r = run_sql(store, "BEGIN IMMEDIATE", "begin", err);
+    if (r < 0)
+        return r;
+    r = migrate_locked(store, err);
+    if (r < 0)
+        (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL); /* the first error is the one to tell */
+    return r;
+}
+
+static int make_folders(const char *path)
+{
+    char part[4096];
+    size_t size = strlen(path);
+    if (!size || size >= sizeof part)
+        return -ENAMETOOLONG;
+    memcpy(part, path, size + 1);
+    for (char *p = part + 1; *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        if (mkdir(part, 0755) < 0 && errno != EEXIST)
+            return -errno;
+        *p = '/';
+    }
+    return mkdir(part, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* The folder exists, is ours alone (mode 0700), and *ret is its real path. */
+static int open_folder(const char *state_dir, int *ret_fd, char **ret, struct cordon_error *err)
+{
+    struct stat st;
+    int r = make_folders(state_dir);
+    cordon_autofree char *real = r < 0 ? NULL : realpath(state_dir, NULL);
+    cordon_autoclose int fd = real ? open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (r == 0 && (fd < 0 || fstat(fd, &st) < 0))
+        r = -errno;
+    if (r == 0 && (st.st_mode & 077) && fchmod(fd, 0700) < 0)
+        r = -errno;
+    if (r < 0) {
+        (void)cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE,
+                          "the state folder %.200s can't be used: %s; choose another with --state or CORDON_STATE", state_dir,
+                          strerror(-r));
+        return r;
+    }
+    *ret = CORDON_TAKE(real);
+    *ret_fd = CORDON_TAKE_FD(fd);
+    return 0;
+}
+
+/* Makes the file, for the folder's owner, before SQLite can make it with another mode. */
+static int make_file(int folder, struct cordon_error *err)
+{
+    struct stat st;
+    cordon_autoclose int fd = openat(folder, "cordon.db", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 && errno == EEXIST)
+        return 0;
+    if (fd < 0 || fstat(folder, &st) < 0 || (geteuid() == 0 && fchown(fd, st.st_uid, st.st_gid) < 0)) {
+        int r = -errno;
+        return cordon_fail_errno(err, r, "make the store's file");
+    }
+    return 0;
+}
+
+static int open_database(struct cordon_store *store, const char *path, struct cordon_error *err)
+{
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_PRIVATECACHE;
+    if (sqlite3_open_v2(path, &store->db, flags, NULL) != SQLITE_OK) {
+        int r = cordon_fail(err, -EIO, CORDON_ERROR_INFRASTRUCTURE, "open the store: %s",
+                            store->db ? sqlite3_errmsg(store->db) : "no memory");
+        cordon_error_detail(err, "%s", path);
+        return r;
+    }
+    (void)sqlite3_busy_timeout(store->db, 5000); /* another process writes for milliseconds */
+    (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    int r = run_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", "set up", err);
+    if (r == 0)
+        r = migrate(store, err);
+    return r < 0 ? r : cordon_keys_prepare(store, err);
+}
+
+static void close_store(struct cordon_store **store)
+{
+    cordon_store_close(*store);
+}
+
+int cordon_store_open(const char *state_dir, struct cordon_store **ret, struct cordon_error *err)
+{
+    cordon_autofree char *real = NULL, *path = NULL;
+    cordon_autoclose int folder = -1;
+    __attribute__((cleanup(close_store))) struct cordon_store *store = NULL;
+    int r = open_folder(state_dir, &folder, &real, err);
+    if (r == 0)
+        r = make_file(folder, err);
+    if (r < 0)
+        return r;
+    store = calloc(1, sizeof *store);
+    if (!store || asprintf(&path, "%s/cordon.db", real) < 0)
+        return cordon_fail_errno(err, -ENOMEM, "open the store");
+    (void)pthread_mutex_init(&store->lock, NULL); /* default attributes: can't fail */
+    r = open_database(store, path, err);
+    if (r < 0)
+        return r;
+    *ret = CORDON_TAKE(store);
+    return 0;
+}
+
+void cordon_store_close(struct cordon_store *store)
+{
+    if (!store)
+        return;
+    cordon_keys_finish(store);
+    (void)sqlite3_close(store->db); /* all statements are finalized: can't be busy */
+    (void)pthread_mutex_destroy(&store->lock);
+    explicit_bzero(store, sizeof *store);
+    free(store);
+}
