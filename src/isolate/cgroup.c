@@ -107,14 +107,14 @@ static void limit_group(const struct cordon_cgroup_tree *tree)
     char text[32];
     struct sysinfo info;
     if (sysinfo(&info) == 0 && (tree->controllers & CORDON_CGROUP_MEMORY)) {
-        (void)snprintf(text, sizeof text, "%" PRIu64, (uint64_t)info.totalram * info.mem_unit / 10 * 9); /* fits */
+        (void)snprintf(text, sizeof text, "%" PRIu64, (uint64_t)info.totalram * info.mem_unit / 10 * 9);     /* fits */
         (void)cordon_write_file(tree->group, tree->place.v2 ? "memory.max" : "memory.limit_in_bytes", text); /* extra */
     }
     if (tree->controllers & CORDON_CGROUP_CPU) {
         /* Against the rest of the host, guests weigh as much together as one busy process on each CPU. */
         long cpus = sysconf(_SC_NPROCESSORS_ONLN);
         long most = tree->place.v2 ? 10000 : 262144, weight = (tree->place.v2 ? 100 : 1024) * (cpus > 0 ? cpus : 1);
-        (void)snprintf(text, sizeof text, "%ld", weight < most ? weight : most); /* fits */
+        (void)snprintf(text, sizeof text, "%ld", weight < most ? weight : most);                  /* fits */
         (void)cordon_write_file(tree->group, tree->place.v2 ? "cpu.weight" : "cpu.shares", text); /* extra */
     }
 }
@@ -161,8 +161,8 @@ static int open_trees(struct cordon_cgroup_root *root)
     struct cordon_cgroup_place places[CORDON_CGROUP_PLACES];
     if (!mountinfo || !self)
         return -ENOMEM;
-    size_t count = cordon_cgroup_find(read_proc("/proc/self/mountinfo", mountinfo), read_proc("/proc/self/cgroup", self),
-                                      places);
+    size_t count =
+        cordon_cgroup_find(read_proc("/proc/self/mountinfo", mountinfo), read_proc("/proc/self/cgroup", self), places);
     for (size_t i = 0; i < count; i++) {
         int r = open_tree_of(root, &places[i]);
         if (r < 0)
@@ -180,7 +180,8 @@ int cordon_cgroup_root_open(const char *instance, struct cordon_cgroup_root **re
 {
     if (!is_instance(instance))
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
-                           "instance name \"%.64s\": give 1 to %d letters, digits, '-' or '_'", instance, CORDON_CGROUP_INSTANCE);
+                           "instance name \"%.64s\": give 1 to %d letters, digits, '-' or '_'", instance,
+                           CORDON_CGROUP_INSTANCE);
     struct cordon_cgroup_root *root = calloc(1, sizeof *root);
     if (!root)
         return cordon_fail_errno(err, -ENOMEM, "open control groups");
@@ -192,7 +193,8 @@ int cordon_cgroup_root_open(const char *instance, struct cordon_cgroup_root **re
         if (r == -EADDRINUSE)
             return cordon_fail(err, r, CORDON_ERROR_CONFLICT,
                                "the control groups of instance \"%s\" belong to a daemon that runs: stop it, or choose "
-                               "another instance name", instance);
+                               "another instance name",
+                               instance);
         return cordon_fail_errno(err, r, "open control groups");
     }
     *ret = root;

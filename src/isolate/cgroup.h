@@ -28,22 +28,25 @@ bool cordon_cgroup_has_cpu(const struct cordon_cgroup_root *root);
 struct cordon_cgroup_slot {
     struct cordon_cgroup_root *root;
     unsigned index;
-    int procs[5];            /* cgroup.procs of each hierarchy, write-only; procs_count of them */
+    int procs[5]; /* cgroup.procs of each hierarchy, write-only; procs_count of them */
     size_t procs_count;
-    int memory_peak;         /* stat files for the gateway; -1: not there */
+    int memory_peak; /* stat files for the gateway; -1: not there */
     int memory_events;
     int cpu_usage;
-    uint64_t memory_bytes;   /* the limits in force */
+    uint64_t memory_bytes; /* the limits in force */
     uint32_t pids, cpu_percent;
 };
 
-int cordon_cgroup_slot_make(struct cordon_cgroup_root *root, unsigned index, struct cordon_cgroup_slot *ret, struct cordon_error *err);
-int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_bytes, uint32_t pids, uint32_t cpu_percent, struct cordon_error *err);
+int cordon_cgroup_slot_make(struct cordon_cgroup_root *root, unsigned index, struct cordon_cgroup_slot *ret,
+                            struct cordon_error *err);
+int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_bytes, uint32_t pids,
+                             uint32_t cpu_percent, struct cordon_error *err);
 /* Between guests: resets the peak and drops what the last guest left charged. Where the kernel can't reset the peak the
  * groups are made anew, so the slot's descriptors may be others afterwards. False: processes are still inside. */
 bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot);
 void cordon_cgroup_slot_remove(struct cordon_cgroup_slot *slot);
-/* Reads "oom_kill N" of a memory_events fd, and the usage in microseconds of a cpu_usage fd, and a peak; 0 where unreadable. */
+/* Reads "oom_kill N" of a memory_events fd, and the usage in microseconds of a cpu_usage fd, and a peak; 0 where
+ * unreadable. */
 uint64_t cordon_cgroup_read_oom_kills(int fd);
 uint64_t cordon_cgroup_read_cpu_us(int fd);
 uint64_t cordon_cgroup_read_number(int fd);

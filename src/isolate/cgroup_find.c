@@ -136,7 +136,8 @@ static bool is_new(const struct cordon_cgroup_place *places, size_t count, const
     return true;
 }
 
-size_t cordon_cgroup_find(const char *mountinfo, const char *self, struct cordon_cgroup_place places[CORDON_CGROUP_PLACES])
+size_t cordon_cgroup_find(const char *mountinfo, const char *self,
+                          struct cordon_cgroup_place places[CORDON_CGROUP_PLACES])
 {
     size_t count = 0;
     char line[LINE_MAX_];

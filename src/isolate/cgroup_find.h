@@ -18,13 +18,14 @@ enum cordon_cgroup_controller {
 
 struct cordon_cgroup_place {
     bool v2;
-    bool top;             /* the path is the topmost one that this process can see */
-    unsigned controllers; /* of v1; v2 tells in its cgroup.controllers */
+    bool top;                      /* the path is the topmost one that this process can see */
+    unsigned controllers;          /* of v1; v2 tells in its cgroup.controllers */
     char path[CORDON_CGROUP_PATH]; /* of this process' own group */
 };
 
 /* Returns how many places it found. Mounts that don't show this process' own group are left out. */
-size_t cordon_cgroup_find(const char *mountinfo, const char *self, struct cordon_cgroup_place places[CORDON_CGROUP_PLACES]);
+size_t cordon_cgroup_find(const char *mountinfo, const char *self,
+                          struct cordon_cgroup_place places[CORDON_CGROUP_PLACES]);
 /* The controllers named in a list with the separator between them, as v1's mount options (',') and v2's files (' '). */
 unsigned cordon_cgroup_controllers(const char *list, char separator);
 

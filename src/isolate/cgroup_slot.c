@@ -91,7 +91,7 @@ static int make_in(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_t
 {
     char name[16];
     (void)snprintf(name, sizeof name, "%u", slot->index); /* always fits */
-    int r = cordon_cgroup_remove(tree->group, name); /* with its counters, should there be one */
+    int r = cordon_cgroup_remove(tree->group, name);      /* with its counters, should there be one */
     if (r < 0 && r != -ENOENT)
         return r;
     if (mkdirat(tree->group, name, 0755) < 0)
@@ -183,7 +183,7 @@ static int limit_cpu(struct cordon_cgroup_slot *slot, const struct cordon_cgroup
     long share = percent ? (long)percent : 100;
     if (!tree->place.v2) {
         (void)snprintf(weight, sizeof weight, "%ld", between(2, share * 1024 / 100, 262144)); /* fits */
-        (void)write_slot(slot, tree, "cpu.shares", weight);                                   /* the quota is what holds */
+        (void)write_slot(slot, tree, "cpu.shares", weight); /* the quota is what holds */
         return write_slot(slot, tree, "cpu.cfs_quota_us", amount(us, "-1", quota));
     }
     (void)snprintf(weight, sizeof weight, "%ld", between(1, share, 10000)); /* fits */
@@ -206,7 +206,8 @@ static int limit(struct cordon_cgroup_slot *slot, unsigned controller, limiter *
         return cordon_fail_errno(err, r, "limit %s of slot %u to %" PRIu64,
                                  controller == CORDON_CGROUP_MEMORY ? "memory"
                                  : controller == CORDON_CGROUP_PIDS ? "processes"
-                                                                    : "CPU percent", slot->index, value);
+                                                                    : "CPU percent",
+                                 slot->index, value);
     return 0;
 }
 
@@ -215,7 +216,8 @@ int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_by
 {
     int r = 0;
 #ifndef CORDON_WEAKEN_MEMORY
-    if (memory_bytes != slot->memory_bytes && (r = limit(slot, CORDON_CGROUP_MEMORY, limit_memory, memory_bytes, err)) < 0)
+    if (memory_bytes != slot->memory_bytes &&
+        (r = limit(slot, CORDON_CGROUP_MEMORY, limit_memory, memory_bytes, err)) < 0)
         return r;
 #endif
     slot->memory_bytes = memory_bytes;

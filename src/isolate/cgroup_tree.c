@@ -159,7 +159,7 @@ static int move_all(int from, const char *from_name, int to, const char *to_name
         int pid;
         while (file && fscanf(file, "%d", &pid) == 1) {
             (void)snprintf(text, sizeof text, "%d", pid); /* always fits */
-            (void)cordon_write_file(to, path, text);      /* one that is gone is no loss; one that stays is seen below */
+            (void)cordon_write_file(to, path, text); /* one that is gone is no loss; one that stays is seen below */
         }
         if (file)
             (void)fclose(file); /* only read from */

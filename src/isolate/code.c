@@ -46,11 +46,10 @@ struct limit {
 
 /* No RLIMIT_AS: it breaks Node, sanitizers and everything that reserves address space; the cgroup holds memory. */
 static const struct limit limits[] = {
-    {RLIMIT_CORE, 0},      /* a core file or a core pattern's helper program would run on the host */
-    {RLIMIT_MSGQUEUE, 0},  /* kernel memory that outlives the process */
-    {RLIMIT_NICE, 0},      /* nice and real-time priorities can't be had back */
-    {RLIMIT_RTPRIO, 0},
-    {RLIMIT_MEMLOCK, MEMLOCK_BYTES},
+    {RLIMIT_CORE, 0},     /* a core file or a core pattern's helper program would run on the host */
+    {RLIMIT_MSGQUEUE, 0}, /* kernel memory that outlives the process */
+    {RLIMIT_NICE, 0},     /* nice and real-time priorities can't be had back */
+    {RLIMIT_RTPRIO, 0},   {RLIMIT_MEMLOCK, MEMLOCK_BYTES},
 };
 
 static int become_session(const struct cordon_code_profile *profile)

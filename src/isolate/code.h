@@ -11,12 +11,12 @@
 #include <sys/types.h>
 
 struct cordon_code_profile {
-    uid_t uid;              /* in the current user namespace */
+    uid_t uid; /* in the current user namespace */
     gid_t gid;
-    uint32_t open_files;    /* RLIMIT_NOFILE, soft and hard */
-    int filter_fd;          /* memfd of struct sock_filter[]; -1 or an empty file: none */
-    const char *workdir;    /* chdir here */
-    int keep_ids;           /* 1: do not change ids or capabilities (`none`) */
+    uint32_t open_files; /* RLIMIT_NOFILE, soft and hard */
+    int filter_fd;       /* memfd of struct sock_filter[]; -1 or an empty file: none */
+    const char *workdir; /* chdir here */
+    int keep_ids;        /* 1: do not change ids or capabilities (`none`) */
 };
 
 /* On success *listener is the seccomp notification fd (CLOEXEC; -1 without filter): send it to the agent, then close

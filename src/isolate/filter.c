@@ -21,7 +21,8 @@
 static const struct syscall_name {
     const char *name;
     int number;
-} syscalls[] = { /* by name */
+} syscalls[] = {
+    /* by name */
 #define X(name, number) {#name, number},
 #include "isolate/syscalls.inc"
 #undef X
@@ -35,7 +36,8 @@ static const struct syscall_name {
 static int load(const struct sock_fprog *program)
 {
     unsigned long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    int fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, program);
+    int fd =
+        (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, program);
     if (fd < 0 && errno == EINVAL)
         fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, program);
     return fd < 0 ? -errno : fd;

@@ -9,7 +9,8 @@
  * notified to the agent, which records its name and answers EPERM; clone3 answers ENOSYS so that libc falls back to
  * clone. fd or negative errno. Done once, by the warden at its start. */
 int cordon_filter_code(struct cordon_error *err);
-/* Loads a filter from such a memfd into the calling process (no_new_privs must be set): 0 and the listener, or negative. */
+/* Loads a filter from such a memfd into the calling process (no_new_privs must be set): 0 and the listener, or
+ * negative. */
 int cordon_filter_load(int filter_fd, int *listener);
 /* The gateway's own filter: everything but what it never needs (exec, mounts, namespaces, ptrace, bpf, modules, …). */
 int cordon_filter_gateway(struct cordon_error *err);

@@ -135,6 +135,7 @@ static cordon_bpf_label prctl_rule(struct build *build)
 {
     /* Without: MM (moves the heap's borders), SECUREBITS, MCE_KILL, SPECULATION_CTRL's setter, IO_FLUSHER, SCHED_CORE,
      * SYSCALL_USER_DISPATCH, PTRACER. */
+    /* clang-format off */
     static const uint32_t options[] = {
         PR_SET_NAME, PR_GET_NAME, PR_SET_VMA_, PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE,
         PR_GET_UNALIGN, PR_GET_KEEPCAPS, PR_SET_KEEPCAPS, PR_GET_FPEMU, PR_GET_FPEXC, PR_GET_TIMING, PR_SET_TIMING,
@@ -145,11 +146,13 @@ static cordon_bpf_label prctl_rule(struct build *build)
         PR_GET_SPECULATION_CTRL, PR_SVE_SET_VL, PR_SVE_GET_VL, PR_PAC_RESET_KEYS, PR_SET_TAGGED_ADDR_CTRL_,
         PR_GET_TAGGED_ADDR_CTRL_, PR_SET_MDWE_, PR_GET_MDWE_,
     };
+    /* clang-format on */
     return argument_one_of(build, 0, options, COUNT(options));
 }
 
 /* PRIO_PROCESS of a process other than the agent: groups and users would take the agent along where it has the same
- * uid (without a uid range). The agent's pid alone is denied elsewhere, too, so that a thread can be named by its id. */
+ * uid (without a uid range). The agent's pid alone is denied elsewhere, too, so that a thread can be named by its id.
+ */
 static cordon_bpf_label priority_rule(struct build *build, uint32_t which)
 {
     struct cordon_bpf *bpf = &build->bpf;
@@ -181,8 +184,8 @@ static void set_process_rules(struct build *build)
 {
     static const uint32_t personalities[] = {PER_LINUX, 0xffffffff /* asks */, ADDR_NO_RANDOMIZE, PER_LINUX32};
     static const uint32_t agent[] = {AGENT_PID};
-    static const char *const of_others[] = {"prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam",
-                                            "sched_setattr", NULL};
+    static const char *const of_others[] = {"prlimit64",      "sched_setaffinity", "sched_setscheduler",
+                                            "sched_setparam", "sched_setattr",     NULL};
     const uint32_t unshareable = CLONE_FS | CLONE_FILES | CLONE_SYSVSEM;
     set_target(build, "clone", argument_without(build, 0, NEW_NAMESPACES, build->deny));
     set_target(build, "unshare", argument_without(build, 0, ~unshareable, build->deny));
@@ -272,7 +275,8 @@ static void build_gateway(struct build *build)
     set_target(build, "clone", argument_without(build, 0, NEW_NAMESPACES, build->deny));
     set_target(build, "unshare", argument_without(build, 0, NEW_NAMESPACES | CLONE_NEWTIME, build->deny));
     set_target(build, "ioctl", argument_none_of(build, 1, terminals, COUNT(terminals), build->deny));
-    cordon_bpf_label l = cordon_bpf_one_of(&build->bpf, families, COUNT(families), build->allow, answer(build, EAFNOSUPPORT));
+    cordon_bpf_label l =
+        cordon_bpf_one_of(&build->bpf, families, COUNT(families), build->allow, answer(build, EAFNOSUPPORT));
     set_target(build, "socket", cordon_bpf_load_argument(&build->bpf, 0, l));
     finish(build, build->deny); /* x32 numbers are beyond */
 }

@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+/* Laid out by hand: one line is one thought. */
+/* clang-format off */
 const char *const cordon_filter_allowed[] = {
     /* reading, writing, descriptors */
     "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "lseek",
@@ -121,3 +123,4 @@ static const char *const historic[] = {"nfsservctl", "uselib", "ustat", "sysfs",
 const char *const *const cordon_filter_denied[] = {
     mounts, namespaces, keyrings, kernel_programs, other_processes, handles, fanotify, kernel_code, machine, historic, NULL,
 };
+/* clang-format on */

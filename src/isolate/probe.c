@@ -135,8 +135,11 @@ static void probe_namespaces(const struct host *host, struct cordon_probe *probe
     static const struct {
         enum cordon_try which;
         const char *name;
-    } rows[] = {{CORDON_TRY_PID, "pid"}, {CORDON_TRY_MOUNT, "mount"}, {CORDON_TRY_IPC, "ipc"},
-                {CORDON_TRY_UTS, "uts"}, {CORDON_TRY_CGROUP, "cgroup"}};
+    } rows[] = {{CORDON_TRY_PID, "pid"},
+                {CORDON_TRY_MOUNT, "mount"},
+                {CORDON_TRY_IPC, "ipc"},
+                {CORDON_TRY_UTS, "uts"},
+                {CORDON_TRY_CGROUP, "cgroup"}};
     char what[64];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int r = host->guest[rows[i].which];
@@ -203,7 +206,8 @@ static void probe_filter(const struct host *host, struct cordon_probe *probe)
         fix(probe, "start cordon outside of that container, or with --security-opt seccomp=unconfined");
     } else {
         found(probe, false, "installing a filter with notifications: %s", strerror(-r));
-        fix(probe, "use Linux 5.0 or newer with CONFIG_SECCOMP_FILTER; in a container, one whose filter allows seccomp");
+        fix(probe,
+            "use Linux 5.0 or newer with CONFIG_SECCOMP_FILTER; in a container, one whose filter allows seccomp");
     }
 }
 
@@ -250,12 +254,14 @@ static void probe_cgroup(const struct host *host, struct cordon_probe *probe, bo
 
 static void probe_memory(const struct host *host, struct cordon_probe *probe)
 {
-    probe_cgroup(host, probe, host->cgroups && cordon_cgroup_has_memory(host->cgroups), "the kernel holds memory limits");
+    probe_cgroup(host, probe, host->cgroups && cordon_cgroup_has_memory(host->cgroups),
+                 "the kernel holds memory limits");
 }
 
 static void probe_pids(const struct host *host, struct cordon_probe *probe)
 {
-    probe_cgroup(host, probe, host->cgroups && cordon_cgroup_has_pids(host->cgroups), "the kernel holds process limits");
+    probe_cgroup(host, probe, host->cgroups && cordon_cgroup_has_pids(host->cgroups),
+                 "the kernel holds process limits");
 }
 
 static void probe_cpu(const struct host *host, struct cordon_probe *probe)
@@ -332,7 +338,7 @@ static void probe_modules(const struct host *host, struct cordon_probe *probe)
         if (strstr(list, modules[i]))
             continue;
         size_t used = strlen(missing), also = strlen(packages);
-        (void)snprintf(missing + used, sizeof missing - used, " %s", modules[i]);          /* three short names fit */
+        (void)snprintf(missing + used, sizeof missing - used, " %s", modules[i]);           /* three short names fit */
         (void)snprintf(packages + also, sizeof packages - also, " python3-%s", modules[i]); /* as well */
     }
     found(probe, !*missing, "%s%s", *missing ? "missing:" : "numpy, pandas, matplotlib", missing);

@@ -32,8 +32,8 @@
 #include "base/fd.h"
 #include "isolate/filter.h"
 
-#define OWNER 200000001u       /* nobody's uid, as the zygote's */
-#define RANGE 200065536u       /* the ids behind it */
+#define OWNER 200000001u /* nobody's uid, as the zygote's */
+#define RANGE 200065536u /* the ids behind it */
 #define PROGRAM_US 5000000u
 
 static int wait_for(pid_t pid)

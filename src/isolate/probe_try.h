@@ -23,9 +23,9 @@ enum cordon_try {
 
 /* Makes namespaces as a guest's are made: by an unprivileged uid, mapped by this process. */
 int cordon_try_guest(int results[CORDON_TRY__COUNT]);
-int cordon_try_filter(void);  /* no_new_privs and a filter with a listener */
+int cordon_try_filter(void); /* no_new_privs and a filter with a listener */
 int cordon_try_pidfd(void);
-int cordon_try_memfd(void);   /* executing one */
+int cordon_try_memfd(void); /* executing one */
 int cordon_try_realtime(void);
 /* Runs a program with its standard output read into text: its exit status, or negative errno (-ETIME: too slow). */
 int cordon_try_program(const char *const argv[], char *text, size_t size);
