@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One live run. open: bounds, lookup, blank code, probe, policy: whatever needs no waiting fails at once. The first next:
+ * One live run. open: bounds, lookup, blank code, policy, probe: whatever needs no waiting fails at once. The first next:
  * the queue, then the backend. Each next after it: one event of the backend's. The outcome is completed with what only
  * core knows (queue and total time) and counted.
  */
@@ -59,16 +59,17 @@ static int find_backend(const struct cordon_settings *settings, const struct cor
                                 cordon_settings_name(run->door, CORDON_SET_BACKEND), ret, err);
 }
 
-/* The probe comes first: what a backend can hold is known for sure only when it works, and where it can't, a run fails
- * in the probe's words. */
 static int judge(const struct cordon_settings *settings, const struct cordon_run_request *run,
                  const struct cordon_backend *backend, struct cordon_error *err)
 {
+    int r = cordon_policy_check_declared(settings, run, backend, *run->backend, err);
+    if (r < 0)
+        return r;
     if (!backend->run_open || !backend->run_next || !backend->run_close)
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED, "the backend %s does not run programs",
                            backend->name);
-    int r = backend->probe ? backend->probe(err) : 0;
-    return r < 0 ? r : cordon_policy_check(settings, run, backend, *run->backend, err);
+    r = backend->probe ? backend->probe(err) : 0;
+    return r < 0 ? r : cordon_policy_check_held(settings, run, backend, *run->backend, err);
 }
 
 static int open_live(const struct cordon_settings *settings, const struct cordon_run_request *run,

@@ -212,11 +212,10 @@ static int check_needs(const struct question *q)
     return 0;
 }
 
-int cordon_policy_check(const struct cordon_settings *settings, const struct cordon_run_request *request,
-                        const struct cordon_backend *backend, bool named, struct cordon_error *err)
+static int check(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                 const struct cordon_backend *backend, bool named, int (*const *rules)(const struct question *),
+                 struct cordon_error *err)
 {
-    static int (*const rules[])(const struct question *) = {check_isolation,  check_egress,   check_domains, check_timeout,
-                                                            check_exceptions, check_language, check_needs};
     struct question q = {
         .settings = settings,
         .run = request,
@@ -228,10 +227,32 @@ int cordon_policy_check(const struct cordon_settings *settings, const struct cor
     };
     q.unisolated = named && strcmp(backend->name, "none") == 0 && request->door != CORDON_DOOR_LANGFLOW &&
                    (request->by_operator || cordon_settings_bool(settings, request->door, CORDON_SET_ALLOW_NONE));
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        int r = rules[i](&q);
+    for (; *rules; rules++) {
+        int r = (*rules)(&q);
         if (r < 0)
             return r;
     }
     return 0;
+}
+
+int cordon_policy_check_declared(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                                 const struct cordon_backend *backend, bool named, struct cordon_error *err)
+{
+    static int (*const rules[])(const struct question *) = {check_isolation, check_egress,     check_domains,
+                                                            check_timeout,   check_exceptions, NULL};
+    return check(settings, request, backend, named, rules, err);
+}
+
+int cordon_policy_check_held(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                             const struct cordon_backend *backend, bool named, struct cordon_error *err)
+{
+    static int (*const rules[])(const struct question *) = {check_language, check_needs, NULL};
+    return check(settings, request, backend, named, rules, err);
+}
+
+int cordon_policy_check(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                        const struct cordon_backend *backend, bool named, struct cordon_error *err)
+{
+    int r = cordon_policy_check_declared(settings, request, backend, named, err);
+    return r < 0 ? r : cordon_policy_check_held(settings, request, backend, named, err);
 }
