@@ -211,6 +211,7 @@ ARTIFACT_TRAPS = {
 }
 
 
+@pytest.mark.weaken("artifact_links")
 @pytest.mark.parametrize("trap", ARTIFACT_TRAPS)
 def test_artifact_traps(backend, trap):
     answer, _ = backend.attack(ARTIFACT_TRAPS[trap] + "\nprint('done', flush=True)", artifacts=True)
@@ -281,6 +282,7 @@ os._exit(0)
     assert all(b"root:" not in content for content in artifacts(answer).values())
 
 
+@pytest.mark.weaken("kill_orphans")
 def test_growing_file_while_it_is_read(backend):
     answer, _ = backend.attack("""
 if os.fork() == 0:

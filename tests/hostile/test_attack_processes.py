@@ -148,6 +148,7 @@ print('parent ends', flush=True)
     assert "parent ends" in answer["stdout"] and nothing_of(backend, "7531")
 
 
+@pytest.mark.weaken("kill_orphans")
 def test_daemon_that_goes_on_printing(backend):
     answer, _ = backend.attack("""
 if os.fork() == 0:
@@ -258,6 +259,12 @@ said(core=os.WCOREDUMP(os.waitpid(pid, 0)[1]))
 """)
     exited(answer)
     assert said["raise_limit"] != "ok" and said["limit"] == 0 and said["core"] is False
+
+
+@pytest.mark.weaken("cpu")
+def test_more_than_the_share_of_cpu(lonely):
+    answer, _ = lonely(cpu_percent=30).attack("for _ in range(3):\n    if os.fork() == 0: break\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass\nif os.getppid() != 1: os._exit(0)\n[attempt(os.wait) for _ in range(3)]")
+    assert answer["outcome"]["cpu_ms"] < 1100, answer["outcome"]
 
 
 def test_cpu_hogs_do_not_starve_others(backend):
