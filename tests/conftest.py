@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared fixtures: one daemon for all tests that don't disturb each other, a time limit, and the look at what is left."""
+
 import os
 import re
 import signal
 import tempfile
 
 import pytest
-
 from lib import host
 from lib.daemon import BIN, Daemon
 
@@ -14,7 +14,9 @@ LONG = os.environ.get("CORDON_TEST_LONG") == "1"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--weakened", default=None, help="run only the tests that must fail in a build weakened by this name")
+    parser.addoption(
+        "--weakened", default=None, help="run only the tests that must fail in a build weakened by this name"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,16 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answer object of POST /v1/runs: every field is there, of its type, and true."""
+
 import json
 
 import pytest
 
-CAUSES = {"exited", "signalled", "timeout", "memory", "output_limit", "cancelled", "refused", "unavailable", "infrastructure"}
-FIELDS = {"stdout": str, "stderr": str, "exit_code": int, "outcome": dict, "artifacts": list, "backend": str, "timing": dict}
+CAUSES = {
+    "exited",
+    "signalled",
+    "timeout",
+    "memory",
+    "output_limit",
+    "cancelled",
+    "refused",
+    "unavailable",
+    "infrastructure",
+}
+FIELDS = {
+    "stdout": str,
+    "stderr": str,
+    "exit_code": int,
+    "outcome": dict,
+    "artifacts": list,
+    "backend": str,
+    "timing": dict,
+}
 NUMBER, MAYBE = (int, float), type(None)
-OUTCOME = {"cause": str, "exit_code": int, "signal": (int, MAYBE), "limit_hit": (str, MAYBE), "message": str, "backend": str,
-           "isolation": str, "warm": bool, "cpu_ms": (int, float, MAYBE), "memory_peak_bytes": (int, MAYBE), "oom_kills": int,
-           "processes_left": int, "stdout": dict, "stderr": dict, "artifacts_dropped": int, "syscalls_denied": int,
-           "blocked_syscall": (str, MAYBE), "result_error": (str, MAYBE)}
+OUTCOME = {
+    "cause": str,
+    "exit_code": int,
+    "signal": (int, MAYBE),
+    "limit_hit": (str, MAYBE),
+    "message": str,
+    "backend": str,
+    "isolation": str,
+    "warm": bool,
+    "cpu_ms": (int, float, MAYBE),
+    "memory_peak_bytes": (int, MAYBE),
+    "oom_kills": int,
+    "processes_left": int,
+    "stdout": dict,
+    "stderr": dict,
+    "artifacts_dropped": int,
+    "syscalls_denied": int,
+    "blocked_syscall": (str, MAYBE),
+    "result_error": (str, MAYBE),
+}
 STREAM = {"bytes": int, "kept": int, "truncated": bool}
 TIMING = ("queue_ms", "start_ms", "run_ms", "total_ms")
 
@@ -134,4 +169,5 @@ def test_answers_are_json_with_a_length(daemon):
 def test_warm_guests_are_told(daemon, run):
     def warm_run():
         return run("print(1)")["outcome"]["warm"]
+
     assert any(warm_run() for _ in range(5))

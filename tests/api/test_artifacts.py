@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Artifacts: what comes back, what does not and why."""
-import pytest
 
+import pytest
 from lib.client import artifacts, dropped
 
 SAVE = "import os\nos.makedirs('artifacts/sub', exist_ok=True)\nopen('artifacts/a.txt', 'w').write('one')\nopen('artifacts/sub/b.bin', 'wb').write(bytes(range(256)))\n"
@@ -20,7 +20,11 @@ def test_new_files_of_the_working_folder(run):
 
 
 def test_changed_input_files_come_back(run):
-    answer = run("open('input.csv', 'a').write('+more'); open('/tmp/elsewhere', 'w').write('x')", artifacts=True, files={"input.csv": "given"})
+    answer = run(
+        "open('input.csv', 'a').write('+more'); open('/tmp/elsewhere', 'w').write('x')",
+        artifacts=True,
+        files={"input.csv": "given"},
+    )
     assert set(artifacts(answer)) <= {"input.csv"}
 
 
@@ -28,15 +32,21 @@ def test_only_when_asked_for(run):
     assert run(SAVE)["artifacts"] == []
 
 
-@pytest.mark.parametrize("language,code", [("javascript", "require('fs').writeFileSync('artifacts/j.txt', 'js')"), ("bash", "echo -n sh > artifacts/s.txt")])
+@pytest.mark.parametrize(
+    "language,code",
+    [("javascript", "require('fs').writeFileSync('artifacts/j.txt', 'js')"), ("bash", "echo -n sh > artifacts/s.txt")],
+)
 def test_other_languages(run, language, code):
     assert list(artifacts(run(code, language, artifacts=True)).values()) in ([b"js"], [b"sh"])
 
 
 def test_after_failure_timeout_and_memory(run):
-    for tail, fields, cause in (("raise ValueError", {}, "exited"), ("import time; time.sleep(60)", {"timeout_s": 1}, "timeout"),
-                                ("x = []\nwhile True: x.append(bytearray(1 << 20))", {"memory_mb": 64}, "memory"),
-                                ("os.kill(os.getpid(), 9)", {}, "signalled")):
+    for tail, fields, cause in (
+        ("raise ValueError", {}, "exited"),
+        ("import time; time.sleep(60)", {"timeout_s": 1}, "timeout"),
+        ("x = []\nwhile True: x.append(bytearray(1 << 20))", {"memory_mb": 64}, "memory"),
+        ("os.kill(os.getpid(), 9)", {}, "signalled"),
+    ):
         answer = run(SAVE + tail, artifacts=True, **fields)
         assert answer["outcome"]["cause"] == cause
         assert artifacts(answer).get("a.txt") == b"one", (cause, answer)
@@ -46,7 +56,9 @@ def test_too_large_ones_are_dropped_with_the_reason(own):
     made = own(artifact_mb=1, artifacts_mb=2, disk_mb=64)
     answer = made.run("open('big', 'wb').write(b'x' * (1 << 21)); open('small', 'w').write('s')", artifacts=True)
     assert artifacts(answer) == {"small": b"s"}
-    assert "large" in dropped(answer)["big"] or "1 MiB" in dropped(answer)["big"] or "limit" in dropped(answer)["big"], answer["artifacts"]
+    assert (
+        "large" in dropped(answer)["big"] or "1 MiB" in dropped(answer)["big"] or "limit" in dropped(answer)["big"]
+    ), answer["artifacts"]
     assert answer["outcome"]["artifacts_dropped"] == 1
 
 
@@ -68,19 +80,25 @@ def test_too_many(own):
     assert len(artifacts(answer)) == 5 and answer["outcome"]["artifacts_dropped"] == 4
 
 
-@pytest.mark.parametrize("make,name", [
-    ("os.symlink('/etc/passwd', 'artifacts/x')", "x"), ("os.mkfifo('artifacts/x')", "x"),
-    ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('artifacts/x')", "x"),
-    ("open('artifacts/x', 'w').write('y'); os.chmod('artifacts/x', 0)", "x"),
-    ("os.symlink('.', 'artifacts/loop'); open('artifacts/fine', 'w').write('1')", "loop"),
-])
+@pytest.mark.parametrize(
+    "make,name",
+    [
+        ("os.symlink('/etc/passwd', 'artifacts/x')", "x"),
+        ("os.mkfifo('artifacts/x')", "x"),
+        ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('artifacts/x')", "x"),
+        ("open('artifacts/x', 'w').write('y'); os.chmod('artifacts/x', 0)", "x"),
+        ("os.symlink('.', 'artifacts/loop'); open('artifacts/fine', 'w').write('1')", "loop"),
+    ],
+)
 def test_what_is_no_plain_file_is_dropped_with_the_reason(run, make, name):
     answer = run("import os\n" + make, artifacts=True)
     assert name not in artifacts(answer) or make.startswith("open"), answer
     assert dropped(answer).get(name) or name in artifacts(answer), answer
 
 
-@pytest.mark.parametrize("name", ["sp ace", "\u00e9\u20ac", "quote\"'", "-rf", "new\nline", "back\\slash", "\x01ctl", "n" * 255, ".hidden"])
+@pytest.mark.parametrize(
+    "name", ["sp ace", "\u00e9\u20ac", "quote\"'", "-rf", "new\nline", "back\\slash", "\x01ctl", "n" * 255, ".hidden"]
+)
 def test_names_survive_or_are_told(run, name):
     answer = run(f"open('artifacts/' + {name!r}, 'w').write('n')", artifacts=True)
     assert artifacts(answer).get(name) == b"n" or answer["outcome"]["artifacts_dropped"] == 1, answer

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: every option, every exit status, with a daemon and without one."""
+
 import json
 import os
 import stat
 
 import pytest
-
 from lib.client import artifacts
 from lib.daemon import cli
 
@@ -23,11 +23,14 @@ def state(request, tmp_path_factory):
 def crun(state):
     def call(*args, **options):
         return cli("run", *args, CORDON_STATE=state, **options)
+
     return call
 
 
 class TestRun:
-    @pytest.mark.parametrize("language,code", [("python", "print('hi')"), ("javascript", "console.log('hi')"), ("bash", "echo hi")])
+    @pytest.mark.parametrize(
+        "language,code", [("python", "print('hi')"), ("javascript", "console.log('hi')"), ("bash", "echo hi")]
+    )
     def test_code(self, crun, language, code):
         done = crun("-l", language, "-c", code)
         assert (done.status, done.text, done.errors) == (0, "hi\n", "")
@@ -35,7 +38,10 @@ class TestRun:
     def test_python_is_the_default_language(self, crun):
         assert crun("-c", "print(1)").text == "1\n"
 
-    @pytest.mark.parametrize("name,code", [("a.py", "print('f')"), ("a.js", "console.log('f')"), ("a.sh", "echo f"), ("a.mjs", "console.log('f')")])
+    @pytest.mark.parametrize(
+        "name,code",
+        [("a.py", "print('f')"), ("a.js", "console.log('f')"), ("a.sh", "echo f"), ("a.mjs", "console.log('f')")],
+    )
     def test_file_by_its_ending(self, crun, tmp_path, name, code):
         (tmp_path / name).write_text(code)
         assert crun(tmp_path / name).text == "f\n"
@@ -57,7 +63,10 @@ class TestRun:
         assert crun("-c", "import sys; print(repr(sys.stdin.read()))", stdin=b"not for the guest").text in ("''\n",)
 
     def test_env(self, crun):
-        assert crun("-e", "A=1", "-e", "B=x=y", "-c", "import os; print(os.environ['A'], os.environ['B'])").text == "1 x=y\n"
+        assert (
+            crun("-e", "A=1", "-e", "B=x=y", "-c", "import os; print(os.environ['A'], os.environ['B'])").text
+            == "1 x=y\n"
+        )
         done = crun("-e", "LD_PRELOAD=x", "-c", "1")
         assert done.status == 2 and "LD_PRELOAD" in done.errors
         assert crun("-e", "NOEQUALS", "-c", "1").status == 2
@@ -77,7 +86,12 @@ class TestRun:
 
     def test_artifacts(self, crun, tmp_path):
         target = tmp_path / "out"
-        done = crun("--artifacts", target, "-c", "import os\nos.makedirs('artifacts/s', exist_ok=True)\nopen('artifacts/s/a', 'w').write('x')\nopen('b', 'w').write('y')")
+        done = crun(
+            "--artifacts",
+            target,
+            "-c",
+            "import os\nos.makedirs('artifacts/s', exist_ok=True)\nopen('artifacts/s/a', 'w').write('x')\nopen('b', 'w').write('y')",
+        )
         assert done.status == 0, done
         assert (target / "s/a").read_text() == "x" and (target / "b").read_text() == "y"
 
@@ -88,12 +102,22 @@ class TestRun:
         target.mkdir()
         (target / "a").symlink_to(victim / "file")
         (target / "d").symlink_to(victim)
-        done = crun("--artifacts", target, "-c", "import os\nos.makedirs('artifacts/d')\nopen('artifacts/a', 'w').write('evil')\nopen('artifacts/d/new', 'w').write('evil')\nopen('artifacts/ok', 'w').write('fine')")
+        done = crun(
+            "--artifacts",
+            target,
+            "-c",
+            "import os\nos.makedirs('artifacts/d')\nopen('artifacts/a', 'w').write('evil')\nopen('artifacts/d/new', 'w').write('evil')\nopen('artifacts/ok', 'w').write('fine')",
+        )
         assert (victim / "file").read_text() == "untouched" and sorted(os.listdir(victim)) == ["file"], done
         assert (target / "ok").read_text() == "fine"
 
     def test_artifacts_are_plain_files(self, crun, tmp_path):
-        crun("--artifacts", tmp_path / "o", "-c", "import os\nopen('artifacts/x', 'w').write('#!'); os.chmod('artifacts/x', 0o6777)")
+        crun(
+            "--artifacts",
+            tmp_path / "o",
+            "-c",
+            "import os\nopen('artifacts/x', 'w').write('#!'); os.chmod('artifacts/x', 0o6777)",
+        )
         mode = (tmp_path / "o/x").stat().st_mode
         assert not mode & (stat.S_ISUID | stat.S_ISGID | 0o002)
 
@@ -101,8 +125,15 @@ class TestRun:
         done = crun("--json", "-c", "import sys; print('o'); print('e', file=sys.stderr); sys.exit(4)")
         answer = done.json()
         assert done.status == 4 and done.out.count(b"\n") <= 1 or done.out.endswith(b"}\n")
-        assert (answer["stdout"], answer["stderr"], answer["exit_code"], answer["backend"]) == ("o\n", "e\n", 4, "local")
-        assert {"cause", "signal"} <= set(answer["outcome"]) and {"queue_ms", "start_ms", "run_ms", "total_ms"} <= set(answer["timing"])
+        assert (answer["stdout"], answer["stderr"], answer["exit_code"], answer["backend"]) == (
+            "o\n",
+            "e\n",
+            4,
+            "local",
+        )
+        assert {"cause", "signal"} <= set(answer["outcome"]) and {"queue_ms", "start_ms", "run_ms", "total_ms"} <= set(
+            answer["timing"]
+        )
 
     def test_json_with_artifacts(self, crun):
         answer = crun("--json", "--artifacts", "/dev/null/x", "-c", "1")
@@ -115,20 +146,41 @@ class TestRun:
         refused = crun("--json", "--network", "-c", "print(1)")
         assert refused.status == 126 and refused.json()["outcome"]["cause"] == "refused"
 
-    @pytest.mark.parametrize("args,status", [
-        (("-c", "import sys; sys.exit(0)"), 0), (("-c", "import sys; sys.exit(7)"), 7), (("-c", "import sys; sys.exit(2)"), 2),
-        (("-c", "raise ValueError"), 1), (("-t", "1", "-c", "import time; time.sleep(9)"), 124),
-        (("-m", "64", "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"), 137),
-        (("-c", "import os; os.kill(os.getpid(), 15)"), 143), (("-c", "import os; os.kill(os.getpid(), 9)"), 137),
-        (("-b", "none", "-c", "print(1)"), 126), (("--network", "-c", "print(1)"), 126),
-        (("-b", "nope", "-c", "print(1)"), 2), (("--no-such-option",), 2), ((), 2), (("-t", "x", "-c", "1"), 2), (("-t", "0", "-c", "1"), 2),
-        (("-m", "1", "-c", "1"), 2), (("-l", "cobol", "-c", "1"), 2), (("/no/such/file.py",), 2), (("-c", "1", "extra"), 2),
-        (("-c", ""), 0), (("--allow-domain", "a.com", "-c", "1"), 126),
-    ])
+    @pytest.mark.parametrize(
+        "args,status",
+        [
+            (("-c", "import sys; sys.exit(0)"), 0),
+            (("-c", "import sys; sys.exit(7)"), 7),
+            (("-c", "import sys; sys.exit(2)"), 2),
+            (("-c", "raise ValueError"), 1),
+            (("-t", "1", "-c", "import time; time.sleep(9)"), 124),
+            (("-m", "64", "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"), 137),
+            (("-c", "import os; os.kill(os.getpid(), 15)"), 143),
+            (("-c", "import os; os.kill(os.getpid(), 9)"), 137),
+            (("-b", "none", "-c", "print(1)"), 126),
+            (("--network", "-c", "print(1)"), 126),
+            (("-b", "nope", "-c", "print(1)"), 2),
+            (("--no-such-option",), 2),
+            ((), 2),
+            (("-t", "x", "-c", "1"), 2),
+            (("-t", "0", "-c", "1"), 2),
+            (("-m", "1", "-c", "1"), 2),
+            (("-l", "cobol", "-c", "1"), 2),
+            (("/no/such/file.py",), 2),
+            (("-c", "1", "extra"), 2),
+            (("-c", ""), 0),
+            (("--allow-domain", "a.com", "-c", "1"), 126),
+        ],
+    )
     def test_exit_status(self, crun, args, status):
         done = crun(*args)
         assert done.status == status, done
-        if status in (2, 124, 126, 137) and args and args[-1] not in ("import sys; sys.exit(2)",) and "kill" not in str(args):
+        if (
+            status in (2, 124, 126, 137)
+            and args
+            and args[-1] not in ("import sys; sys.exit(2)",)
+            and "kill" not in str(args)
+        ):
             assert done.errors.strip(), done
 
     def test_messages_name_the_limit(self, crun):
@@ -140,8 +192,12 @@ class TestRun:
         import time
 
         from lib.daemon import BIN, environment
-        with subprocess.Popen([BIN, "run", "-c", "import time\nprint('first', flush=True)\ntime.sleep(2)\nprint('last')"],
-                              stdout=subprocess.PIPE, env=environment({"STATE": state}) | {"CORDON_STATE": state}) as process:
+
+        with subprocess.Popen(
+            [BIN, "run", "-c", "import time\nprint('first', flush=True)\ntime.sleep(2)\nprint('last')"],
+            stdout=subprocess.PIPE,
+            env=environment({"STATE": state}) | {"CORDON_STATE": state},
+        ) as process:
             began = time.monotonic()
             assert process.stdout.readline() == b"first\n"
             first = time.monotonic() - began
@@ -154,14 +210,20 @@ class TestRun:
 
         from lib import host
         from lib.daemon import BIN
-        with subprocess.Popen([BIN, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(60)"], stdout=subprocess.PIPE,
-                              env={"PATH": "/usr/bin:/bin", "CORDON_STATE": state}) as process:
+
+        with subprocess.Popen(
+            [BIN, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(60)"],
+            stdout=subprocess.PIPE,
+            env={"PATH": "/usr/bin:/bin", "CORDON_STATE": state},
+        ) as process:
             assert process.stdout.readline() == b"up\n"
             process.send_signal(signal.SIGINT)
             began = time.monotonic()
             assert process.wait(10) in (130, -2, 125)
             assert time.monotonic() - began < 3
-        assert host.wait_for(lambda: not [p for p in host.descendants(os.getpid()) if "sleep(60)" in str(host.cmdline(p))], 3)
+        assert host.wait_for(
+            lambda: not [p for p in host.descendants(os.getpid()) if "sleep(60)" in str(host.cmdline(p))], 3
+        )
 
     def test_binary_output(self, crun):
         done = crun("-c", "import os\nos.write(1, bytes(range(256)))\nos.write(2, b'\\xff')")
@@ -171,8 +233,13 @@ class TestRun:
         import subprocess
 
         from lib.daemon import BIN
-        process = subprocess.Popen([BIN, "run", "-c", "print('x' * 10000000)"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env={"PATH": "/usr/bin:/bin", "CORDON_STATE": state})
+
+        process = subprocess.Popen(
+            [BIN, "run", "-c", "print('x' * 10000000)"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": "/usr/bin:/bin", "CORDON_STATE": state},
+        )
         process.stdout.read(10)
         process.stdout.close()
         process.stderr.close()
@@ -180,17 +247,39 @@ class TestRun:
 
     def test_help(self):
         done = cli("run", "--help")
-        for option in ("-l", "-b", "-t", "-m", "-e", "--args", "--stdin", "--network", "--allow-domain", "--put", "--artifacts", "--json"):
+        for option in (
+            "-l",
+            "-b",
+            "-t",
+            "-m",
+            "-e",
+            "--args",
+            "--stdin",
+            "--network",
+            "--allow-domain",
+            "--put",
+            "--artifacts",
+            "--json",
+        ):
             assert option in done.text, option
         assert done.status == 0
 
 
 def test_without_a_daemon_nothing_stays(tmp_path):
     from lib import host
+
     done = cli("run", "-c", "print(1)", CORDON_STATE=str(tmp_path / "none"))
     assert done.status == 0 and done.text == "1\n"
-    assert host.wait_for(lambda: not [p for p in host.descendants(os.getpid()) if "cordon" in host.comm(p) and
-                                      str(tmp_path) in host.read(f"/proc/{p}/environ")], 3)
+    assert host.wait_for(
+        lambda: (
+            not [
+                p
+                for p in host.descendants(os.getpid())
+                if "cordon" in host.comm(p) and str(tmp_path) in host.read(f"/proc/{p}/environ")
+            ]
+        ),
+        3,
+    )
 
 
 class TestOthers:
@@ -205,7 +294,11 @@ class TestOthers:
         entries = listed["backends"] if isinstance(listed, dict) else listed
         local = next(entry for entry in entries if entry["name"] == "local")
         capabilities = local.get("capabilities", local)
-        assert capabilities["isolation"] == "namespace" and capabilities["memory_limit"] is True and capabilities["deny_all_egress"] is True
+        assert (
+            capabilities["isolation"] == "namespace"
+            and capabilities["memory_limit"] is True
+            and capabilities["deny_all_egress"] is True
+        )
 
     def test_doctor(self):
         done = cli("doctor")
@@ -256,7 +349,15 @@ class TestOthers:
         assert answer["stdout"] == "5\n" and answer["outcome"]["warm"] in (True, False)
 
     def test_artifacts_in_json(self, daemon, tmp_path):
-        done = cli("run", "--json", "--artifacts", tmp_path / "o", "-c", "open('artifacts/a', 'w').write('z')", CORDON_STATE=daemon.state)
+        done = cli(
+            "run",
+            "--json",
+            "--artifacts",
+            tmp_path / "o",
+            "-c",
+            "open('artifacts/a', 'w').write('z')",
+            CORDON_STATE=daemon.state,
+        )
         answer = done.json()
         assert (tmp_path / "o/a").read_text() == "z"
         assert [entry["name"] for entry in answer["artifacts"]] == ["a"] and artifacts(answer) in ({}, {"a": b"z"})

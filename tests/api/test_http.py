@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol below: requests that are wrong, late, chunked, piped, or gone."""
+
 import http.client
 import json
 import re
@@ -7,18 +8,26 @@ import socket
 import time
 
 import pytest
-
 from lib import host
 
 GOOD = {"language": "python", "code": "print(1)"}
 
 BAD = [  # (name, body, what the message must name)
-    ("empty", b"", None), ("not json", b"hello", None), ("half", b'{"language":"python"', None),
-    ("trailing", b'{"language":"python","code":"1"} x', None), ("two values", b'{"language":"python","code":"1"}{}', None),
-    ("array", b"[]", None), ("string", b'"x"', None), ("number", b"5", None), ("null", b"null", None),
-    ("no language", b'{"code":"1"}', "language"), ("no code", b'{"language":"python"}', "code"),
-    ("code number", b'{"language":"python","code":5}', "code"), ("code null", b'{"language":"python","code":null}', "code"),
-    ("code array", b'{"language":"python","code":["1"]}', "code"), ("language number", b'{"language":5,"code":"1"}', "language"),
+    ("empty", b"", None),
+    ("not json", b"hello", None),
+    ("half", b'{"language":"python"', None),
+    ("trailing", b'{"language":"python","code":"1"} x', None),
+    ("two values", b'{"language":"python","code":"1"}{}', None),
+    ("array", b"[]", None),
+    ("string", b'"x"', None),
+    ("number", b"5", None),
+    ("null", b"null", None),
+    ("no language", b'{"code":"1"}', "language"),
+    ("no code", b'{"language":"python"}', "code"),
+    ("code number", b'{"language":"python","code":5}', "code"),
+    ("code null", b'{"language":"python","code":null}', "code"),
+    ("code array", b'{"language":"python","code":["1"]}', "code"),
+    ("language number", b'{"language":5,"code":"1"}', "language"),
     ("language unknown", b'{"language":"cobol","code":"1"}', "language"),
     ("stdin number", b'{"language":"python","code":"1","stdin":5}', "stdin"),
     ("env array", b'{"language":"python","code":"1","env":["A=b"]}', "env"),
@@ -46,10 +55,14 @@ BAD = [  # (name, body, what the message must name)
     ("backend empty", b'{"language":"python","code":"1","backend":"  "}', "backend"),
     ("unknown field", b'{"language":"python","code":"1","timeout":5}', "timeout"),
     ("unknown field 2", b'{"language":"python","code":"1","Code":"2"}', "Code"),
-    ("single quotes", b"{'language':'python','code':'1'}", None), ("comment", b'{"language":"python","code":"1"}//x', None),
-    ("trailing comma", b'{"language":"python","code":"1",}', None), ("nan", b'{"language":"python","code":"1","timeout_s":NaN}', None),
-    ("bad escape", b'{"language":"python","code":"\\q"}', None), ("raw newline", b'{"language":"python","code":"a\nb"}', None),
-    ("bad utf-8", b'{"language":"python","code":"\xff"}', None), ("nul byte", b'{"language":"python","code":"1"}\0', None),
+    ("single quotes", b"{'language':'python','code':'1'}", None),
+    ("comment", b'{"language":"python","code":"1"}//x', None),
+    ("trailing comma", b'{"language":"python","code":"1",}', None),
+    ("nan", b'{"language":"python","code":"1","timeout_s":NaN}', None),
+    ("bad escape", b'{"language":"python","code":"\\q"}', None),
+    ("raw newline", b'{"language":"python","code":"a\nb"}', None),
+    ("bad utf-8", b'{"language":"python","code":"\xff"}', None),
+    ("nul byte", b'{"language":"python","code":"1"}\0', None),
     ("utf-16", '{"language":"python","code":"1"}'.encode("utf-16"), None),
     ("deep", b'{"language":"python","code":"1","arguments":' + b'{"a":' * 100000 + b"1" + b"}" * 100000 + b"}", None),
     ("deep arrays", b"[" * 200000, None),
@@ -81,8 +94,21 @@ def test_bad_bodies_leave_the_daemon_well(daemon):
 
 
 class TestKeys:
-    @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer x", "Bearer e2b_" + "0" * 40, "Basic dTpw",
-                                        "e2b_" + "0" * 40, "Bearer e2b_" + "g" * 40, "Bearer " + "a" * 5000])
+    @pytest.mark.parametrize(
+        "header",
+        [
+            None,
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer x",
+            "Bearer e2b_" + "0" * 40,
+            "Basic dTpw",
+            "e2b_" + "0" * 40,
+            "Bearer e2b_" + "g" * 40,
+            "Bearer " + "a" * 5000,
+        ],
+    )
     def test_without_a_right_one(self, daemon, header):
         answer = daemon.post(GOOD, headers={"Authorization": header})
         assert answer.status == 401, answer
@@ -99,6 +125,7 @@ class TestKeys:
 
     def test_revoked_while_the_daemon_runs(self, own):
         from lib.daemon import cli
+
         made = own()
         second = made.create_key("--scope", "run")
         headers = {"Authorization": f"Bearer {second}"}
@@ -121,12 +148,26 @@ class TestKeys:
         assert answer.status == 401
 
 
-@pytest.mark.parametrize("method,path,status", [
-    ("GET", "/", 404), ("GET", "/nope", 404), ("POST", "/v1/run", 404), ("POST", "/v1/runs/", 404), ("GET", "/v1/runs", 405),
-    ("PUT", "/v1/runs", 405), ("DELETE", "/v1/runs", 405), ("POST", "/metrics", 405), ("POST", "/readyz", 405),
-    ("GET", "/../etc/passwd", 404), ("GET", "/%2e%2e/etc/passwd", 404), ("GET", "/v1/runs%00", 404), ("BREW", "/v1/runs", 405),
-    ("GET", "//v1//runs", 404), ("GET", "/" + "a" * 4000, 404),
-])
+@pytest.mark.parametrize(
+    "method,path,status",
+    [
+        ("GET", "/", 404),
+        ("GET", "/nope", 404),
+        ("POST", "/v1/run", 404),
+        ("POST", "/v1/runs/", 404),
+        ("GET", "/v1/runs", 405),
+        ("PUT", "/v1/runs", 405),
+        ("DELETE", "/v1/runs", 405),
+        ("POST", "/metrics", 405),
+        ("POST", "/readyz", 405),
+        ("GET", "/../etc/passwd", 404),
+        ("GET", "/%2e%2e/etc/passwd", 404),
+        ("GET", "/v1/runs%00", 404),
+        ("BREW", "/v1/runs", 405),
+        ("GET", "//v1//runs", 404),
+        ("GET", "/" + "a" * 4000, 404),
+    ],
+)
 def test_wrong_routes(daemon, method, path, status):
     answer = daemon.request(method, path)
     assert answer.status == status, answer
@@ -182,16 +223,21 @@ def responses(data, count):
 
 def test_pipelined_requests_are_answered_in_order(daemon):
     bodies = [json.dumps({"language": "python", "code": f"print({i})"}).encode() for i in range(5)]
-    data = b"".join(raw_request(daemon, body, "" if i < 4 else "Connection: close\r\n") for i, body in enumerate(bodies))
+    data = b"".join(
+        raw_request(daemon, body, "" if i < 4 else "Connection: close\r\n") for i, body in enumerate(bodies)
+    )
     found = responses(daemon.raw(data), 5)
     assert [json.loads(body)["stdout"] for _, body in found] == [f"{i}\n" for i in range(5)]
 
 
 def test_chunked_bodies(daemon):
     body = json.dumps({"language": "python", "code": "print('chunky')"}).encode()
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(body[i:i + 7]), body[i:i + 7]) for i in range(0, len(body), 7)) + b"0\r\n\r\n"
+    chunks = (
+        b"".join(b"%x\r\n%s\r\n" % (len(body[i : i + 7]), body[i : i + 7]) for i in range(0, len(body), 7))
+        + b"0\r\n\r\n"
+    )
     data = raw_request(daemon, None, "Transfer-Encoding: chunked\r\nConnection: close\r\n") + chunks
-    (status, text), = responses(daemon.raw(data), 1)
+    ((status, text),) = responses(daemon.raw(data), 1)
     assert status == 200 and json.loads(text)["stdout"] == "chunky\n"
 
 
@@ -200,7 +246,7 @@ def test_a_body_in_single_bytes(daemon):
     with socket.create_connection(("127.0.0.1", daemon.port), timeout=20) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(len(data)):
-            sock.send(data[i:i + 1])
+            sock.send(data[i : i + 1])
         received = b""
         while part := sock.recv(65536):
             received += part
@@ -210,7 +256,7 @@ def test_a_body_in_single_bytes(daemon):
 def test_expect_continue(daemon):
     body = json.dumps(GOOD).encode()
     with socket.create_connection(("127.0.0.1", daemon.port), timeout=20) as sock:
-        head = raw_request(daemon, body, "Expect: 100-continue\r\nConnection: close\r\n")[:-len(body)]
+        head = raw_request(daemon, body, "Expect: 100-continue\r\nConnection: close\r\n")[: -len(body)]
         sock.sendall(head)
         assert b"100" in sock.recv(1000)
         sock.sendall(body)
@@ -222,14 +268,29 @@ def test_expect_continue(daemon):
 
 def test_http_1_0(daemon):
     answer = daemon.raw(raw_request(daemon, json.dumps(GOOD).encode(), version="HTTP/1.0"))
-    assert b" 200 " in answer.split(b"\r\n")[0] and answer.endswith(b"}") or b'"stdout":"1\\n"' in answer.replace(b" ", b"")
+    assert (
+        b" 200 " in answer.split(b"\r\n")[0]
+        and answer.endswith(b"}")
+        or b'"stdout":"1\\n"' in answer.replace(b" ", b"")
+    )
 
 
-@pytest.mark.parametrize("data", [b"\r\n\r\n\r\n", b"GARBAGE\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/9.9\r\n\r\n",
-                                  b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
-                                  b"POST /v1/runs HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"POST /v1/runs HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
-                                  b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde",
-                                  b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", b"\0" * 1000])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\r\n\r\n\r\n",
+        b"GARBAGE\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
+        b"POST /v1/runs HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/runs HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde",
+        b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"\0" * 1000,
+    ],
+)
 def test_garbage_ends_its_own_connection_only(daemon, data):
     daemon.raw(data, timeout=3)
     assert daemon.run("print('well')")["stdout"] == "well\n"
@@ -237,7 +298,9 @@ def test_garbage_ends_its_own_connection_only(daemon, data):
 
 def test_smuggling_two_lengths(daemon):
     inner = raw_request(daemon, json.dumps(GOOD).encode())
-    data = (b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + inner)
+    data = (
+        b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + inner
+    )
     answer = daemon.raw(data, timeout=5)
     assert answer.count(b"HTTP/1.1 200") <= 1
 
@@ -261,7 +324,7 @@ def metric(made, pattern):
 class TestDisconnect:
     def test_cancels_the_run_and_frees_the_place(self, own):
         made = own(max_runs=1)
-        sock, = fill(made, 1)
+        (sock,) = fill(made, 1)
         time.sleep(0.5)
         sock.close()
         began = time.monotonic()
@@ -270,15 +333,15 @@ class TestDisconnect:
 
     def test_cancels_a_queued_run_too(self, own):
         made = own(max_runs=1, queue=1)
-        running, = fill(made, 1)
+        (running,) = fill(made, 1)
         time.sleep(0.4)
-        queued, = fill(made, 1)
+        (queued,) = fill(made, 1)
         time.sleep(0.4)
         assert made.post(GOOD).status == 503
         queued.close()
         assert host.wait_for(lambda: metric(made, "cordon_runs_waiting") in (0.0, None), 3) is not False
         time.sleep(0.2)
-        third, = fill(made, 1)  # takes the freed place in the queue
+        (third,) = fill(made, 1)  # takes the freed place in the queue
         time.sleep(0.4)
         running.close()
         third.close()
@@ -311,7 +374,7 @@ class TestDisconnect:
     def test_half_close_is_a_client_that_left(self, own):
         """POLLRDHUP: a client that shuts its sending side down is taken as gone; what matters is that nothing hangs."""
         made = own(max_runs=1)
-        sock, = fill(made, 1)
+        (sock,) = fill(made, 1)
         sock.shutdown(socket.SHUT_WR)
         time.sleep(0.5)
         sock.close()
@@ -321,9 +384,12 @@ class TestDisconnect:
 class TestQueue:
     def test_runs_wait_and_say_how_long(self, own):
         from concurrent.futures import ThreadPoolExecutor
+
         made = own(max_runs=1)
         with ThreadPoolExecutor(3) as pool:
-            answers = [one.result() for one in [pool.submit(made.run, "import time; time.sleep(0.4)") for _ in range(3)]]
+            answers = [
+                one.result() for one in [pool.submit(made.run, "import time; time.sleep(0.4)") for _ in range(3)]
+            ]
         waits = sorted(answer["timing"]["queue_ms"] for answer in answers)
         assert waits[0] < 100 and 250 < waits[1] < 800 and waits[2] > 600
 

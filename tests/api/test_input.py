@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes in: stdin, environment, files, arguments."""
+
 import json
 
 import pytest
@@ -10,11 +11,16 @@ LD_ORIGIN_PATH LD_AOUT_LIBRARY_PATH LD_AOUT_PRELOAD GLIBC_TUNABLES NODE_OPTIONS 
 PYTHONWARNINGS PYTHONSTARTUP PYTHONHOME BASH_ENV ENV PROMPT_COMMAND IFS CDPATH PS4 PATH GCONV_PATH HOSTALIASES LOCPATH
 NLSPATH RESOLV_HOST_CONF RES_OPTIONS TMPDIR TZDIR MALLOC_CHECK_ MALLOC_TRACE MALLOC_PERTURB_""".split()
 
-CAT = {"python": "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())",
-       "javascript": "process.stdin.pipe(process.stdout)", "bash": "cat"}
-ECHO_ENV = {"python": "import os, json; print(json.dumps(dict(os.environ)))",
-            "javascript": "console.log(JSON.stringify(process.env))",
-            "bash": "/usr/bin/python3 -c 'import os, json; print(json.dumps(dict(os.environ)))'"}
+CAT = {
+    "python": "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())",
+    "javascript": "process.stdin.pipe(process.stdout)",
+    "bash": "cat",
+}
+ECHO_ENV = {
+    "python": "import os, json; print(json.dumps(dict(os.environ)))",
+    "javascript": "console.log(JSON.stringify(process.env))",
+    "bash": "/usr/bin/python3 -c 'import os, json; print(json.dumps(dict(os.environ)))'",
+}
 
 
 @pytest.mark.parametrize("language", CAT)
@@ -36,8 +42,11 @@ class TestStdin:
         assert answer["stdout"] == "1\n" and answer["exit_code"] == 0
 
     def test_children_read_it_too(self, run, language):
-        code = {"python": "import subprocess; subprocess.run(['cat'])",
-                "javascript": "require('child_process').spawnSync('cat', {stdio: 'inherit'})", "bash": "/bin/cat"}[language]
+        code = {
+            "python": "import subprocess; subprocess.run(['cat'])",
+            "javascript": "require('child_process').spawnSync('cat', {stdio: 'inherit'})",
+            "bash": "/bin/cat",
+        }[language]
         assert run(code, language, stdin="for the child")["stdout"] == "for the child"
 
 
@@ -56,13 +65,53 @@ def test_input_function(run):
 def test_environment_arrives_and_nothing_of_the_host_does(run, language):
     seen = json.loads(run(ECHO_ENV[language], language, env={"GREETING": "h\u00e9 = =llo", "EMPTY": ""})["stdout"])
     assert seen["GREETING"] == "h\u00e9 = =llo" and seen["EMPTY"] == ""
-    allowed = {"GREETING", "EMPTY", "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR",
-               "PWD", "SHLVL", "_", "OLDPWD", "MPLBACKEND", "MPLCONFIGDIR", "TZ", "UV_THREADPOOL_SIZE", "GOMAXPROCS",
-               "NODE_OPTIONS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-               "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS", "RAYON_NUM_THREADS", "OMP_THREAD_LIMIT",
-               "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHON_CPU_COUNT", "JULIA_NUM_THREADS",
-               "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "POLARS_MAX_THREADS", "LOKY_MAX_CPU_COUNT",
-               "MALLOC_ARENA_MAX", "HOSTNAME", "NODE_NO_WARNINGS", "NO_COLOR"}
+    allowed = {
+        "GREETING",
+        "EMPTY",
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "TERM",
+        "TMPDIR",
+        "PWD",
+        "SHLVL",
+        "_",
+        "OLDPWD",
+        "MPLBACKEND",
+        "MPLCONFIGDIR",
+        "TZ",
+        "UV_THREADPOOL_SIZE",
+        "GOMAXPROCS",
+        "NODE_OPTIONS",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "NUMEXPR_MAX_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "RAYON_NUM_THREADS",
+        "OMP_THREAD_LIMIT",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONUNBUFFERED",
+        "PYTHONHASHSEED",
+        "PYTHON_CPU_COUNT",
+        "JULIA_NUM_THREADS",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_RUNTIME_DIR",
+        "POLARS_MAX_THREADS",
+        "LOKY_MAX_CPU_COUNT",
+        "MALLOC_ARENA_MAX",
+        "HOSTNAME",
+        "NODE_NO_WARNINGS",
+        "NO_COLOR",
+    }
     assert set(seen) <= allowed, set(seen) - allowed
 
 
@@ -98,11 +147,19 @@ class TestFiles:
         code = "import hashlib\nfor n in ('data.txt', 'deep/er/b.bin', 'empty'): print(len(open(n, 'rb').read()))"
         assert run(code, files=files)["stdout"] == "5\n256\n0\n"
         assert run("cat data.txt", "bash", files=files)["stdout"] == "t\u00e9xt"
-        assert run("process.stdout.write(require('fs').readFileSync('data.txt'))", "javascript", files=files)["stdout"] == "t\u00e9xt"
+        assert (
+            run("process.stdout.write(require('fs').readFileSync('data.txt'))", "javascript", files=files)["stdout"]
+            == "t\u00e9xt"
+        )
 
     def test_can_be_imported(self, run):
         assert run("import helper; print(helper.value)", files={"helper.py": "value = 7"})["stdout"] == "7\n"
-        assert run("console.log(require('./helper.js'))", "javascript", files={"helper.js": "module.exports = 7"})["stdout"] == "7\n"
+        assert (
+            run("console.log(require('./helper.js'))", "javascript", files={"helper.js": "module.exports = 7"})[
+                "stdout"
+            ]
+            == "7\n"
+        )
 
     def test_belong_to_the_code(self, run):
         code = "import os; s = os.stat('a'); print(s.st_uid == os.getuid(), oct(s.st_mode & 0o777)); open('a', 'w').write('new')"
@@ -112,12 +169,32 @@ class TestFiles:
         content = bytes(range(256)) * 4096
         code = "import hashlib; print(hashlib.sha256(open('b', 'rb').read()).hexdigest())"
         import hashlib
+
         assert run(code, files={"b": content})["stdout"].strip() == hashlib.sha256(content).hexdigest()
 
-    @pytest.mark.parametrize("path", ["../x", "a/../../x", "..", "", ".", "a\0b", "/", "a/", "//etc/passwd", "/etc/x",
-                                      "/usr/bin/python3", "/proc/self/mem", "a/./../../b", "x" * 300, "d/" * 3000 + "f"])
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "../x",
+            "a/../../x",
+            "..",
+            "",
+            ".",
+            "a\0b",
+            "/",
+            "a/",
+            "//etc/passwd",
+            "/etc/x",
+            "/usr/bin/python3",
+            "/proc/self/mem",
+            "a/./../../b",
+            "x" * 300,
+            "d/" * 3000 + "f",
+        ],
+    )
     def test_refused_paths(self, daemon, path):
         from lib.client import request_body
+
         answer = daemon.post(request_body("print(1)", "python", {"files": {path: "x"}}))
         assert answer.status == 400, answer
         kind, message = answer.error()
@@ -130,24 +207,31 @@ class TestFiles:
     def test_more_than_the_disk_holds(self, daemon, own):
         made = own(disk_mb=1)
         from lib.client import request_body
+
         answer = made.post(request_body("print(1)", "python", {"files": {"big": b"x" * (3 << 20)}}))
         if answer.status == 200:
             assert answer.json()["outcome"]["cause"] in ("refused", "infrastructure") or answer.json()["exit_code"] != 0
-            assert "disk" in answer.json()["outcome"]["message"].lower() or "space" in answer.json()["outcome"]["message"].lower()
+            assert (
+                "disk" in answer.json()["outcome"]["message"].lower()
+                or "space" in answer.json()["outcome"]["message"].lower()
+            )
         else:
             assert answer.status in (400, 413) and "disk" in answer.error()[1].lower()
         assert made.run("print(2)")["stdout"] == "2\n"
 
     def test_a_file_as_a_folder(self, daemon):
         from lib.client import request_body
+
         answer = daemon.post(request_body("print(1)", "python", {"files": {"a": "x", "a/b": "y"}}))
         told = answer.error()[1] if answer.status != 200 else answer.json()["outcome"]["message"]
         assert "a/b" in told, answer
 
 
 class TestArguments:
-    CALL = {"python": "def main(a, b=2):\n    return [a, b]",
-            "javascript": "function main({a, b = 2}) { return [a, b] }"}
+    CALL = {
+        "python": "def main(a, b=2):\n    return [a, b]",
+        "javascript": "function main({a, b = 2}) { return [a, b] }",
+    }
 
     @pytest.mark.parametrize("language", CALL)
     def test_main_is_called_with_them(self, run, language):
@@ -161,7 +245,9 @@ class TestArguments:
 
     @pytest.mark.parametrize("language", CALL)
     def test_empty_ones_call_it_too(self, run, language):
-        code = {"python": "def main():\n    return 'called'", "javascript": "function main() { return 'called' }"}[language]
+        code = {"python": "def main():\n    return 'called'", "javascript": "function main() { return 'called' }"}[
+            language
+        ]
         assert run(code, language, arguments={})["result"] == "called"
 
     @pytest.mark.parametrize("language", CALL)

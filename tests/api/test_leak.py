@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many runs of mixed kinds; then nothing is left, and the daemon has not grown."""
+
 import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from lib import host
 
 RUNS = 10000 if os.environ.get("CORDON_TEST_LONG") == "1" else 1000
@@ -20,9 +20,21 @@ KINDS = {
     "crash": (9, "python", "import ctypes; ctypes.string_at(0)", {}, {"signalled"}),
     "exception": (8, "python", "raise ValueError", {}, {"exited"}),
     "timeout": (2, "python", "while True: pass", {"timeout_s": 0.2}, {"timeout"}),
-    "orphans": (3, "python", "import os, time\nif os.fork() == 0: os.setsid(); time.sleep(99)\nos._exit(0)", {}, {"exited"}),
+    "orphans": (
+        3,
+        "python",
+        "import os, time\nif os.fork() == 0: os.setsid(); time.sleep(99)\nos._exit(0)",
+        {},
+        {"exited"},
+    ),
     "memory": (3, "python", "x = bytearray(b'x' * (90 << 20))", {"memory_mb": 48}, {"memory"}),
-    "fork bomb": (2, "python", "import os\ntry:\n    for _ in range(400):\n        if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '99'])\nexcept OSError: pass\nos._exit(0)", {"timeout_s": 5}, {"exited"}),
+    "fork bomb": (
+        2,
+        "python",
+        "import os\ntry:\n    for _ in range(400):\n        if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '99'])\nexcept OSError: pass\nos._exit(0)",
+        {"timeout_s": 5},
+        {"exited"},
+    ),
 }
 
 
@@ -35,7 +47,9 @@ def schedule(count, seed=20240607):
 
 def resident(daemon):
     """KiB of each lasting process of the daemon."""
-    return {role: host.status_kb(daemon.role(role)) for role in ("warden", "gateway")} | {"supervisor": host.status_kb(daemon.process.pid)}
+    return {role: host.status_kb(daemon.role(role)) for role in ("warden", "gateway")} | {
+        "supervisor": host.status_kb(daemon.process.pid)
+    }
 
 
 def settle(daemon):
@@ -66,14 +80,14 @@ def test_nothing_is_left_after_many_runs(own):
             list(pool.map(one, names))
 
     names = schedule(RUNS)
-    work(names[:RUNS // 10])
+    work(names[: RUNS // 10])
     settle(made)
     before, fds = resident(made), {role: len(host.descriptors(made.role(role))) for role in ("warden", "gateway")}
     processes, namespaces = settle(made), len(host.network_namespaces(made.pids()))
     slots = len(host.slot_cgroups(made.note_cgroups()))
     pids = {role: made.role(role) for role in ("warden", "gateway")}
 
-    work(names[RUNS // 10:])
+    work(names[RUNS // 10 :])
     after_processes = settle(made)
     after = resident(made)
     assert not wrong, (len(wrong), wrong[:3])

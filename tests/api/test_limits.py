@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits of a run: each holds, each is told apart."""
+
 import json
 import time
 
 import pytest
-
 from lib import host
 
 LOOPS = {"python": "while True: pass", "javascript": "for (;;);", "bash": "while :; do :; done"}
@@ -29,15 +29,19 @@ class TestWallTime:
         assert answer["stdout"] == "so far\n" and answer["outcome"]["cause"] == "timeout"
 
     def test_signal_proof_programs(self, run):
-        code = ("import signal, time\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n"
-                "    except (OSError, ValueError): pass\nwhile True: time.sleep(1)")
+        code = (
+            "import signal, time\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n"
+            "    except (OSError, ValueError): pass\nwhile True: time.sleep(1)"
+        )
         began = time.monotonic()
         assert run(code, timeout_s=1)["outcome"]["cause"] == "timeout"
         assert time.monotonic() - began < 2
 
     def test_orphans_die_too(self, daemon):
-        code = ("import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid()\n"
-                "        if os.fork() == 0: time.sleep(300)\n        os._exit(0)\ntime.sleep(300)")
+        code = (
+            "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid()\n"
+            "        if os.fork() == 0: time.sleep(300)\n        os._exit(0)\ntime.sleep(300)"
+        )
         assert daemon.run(code, timeout_s=1)["outcome"]["cause"] == "timeout"
         assert host.wait_for(lambda: not guests_with(daemon, "sleep 300") and not busy_guests(daemon), 5)
 
@@ -72,6 +76,7 @@ class TestWallTime:
 
     def test_beside_busy_neighbours(self, own):
         from concurrent.futures import ThreadPoolExecutor
+
         made = own(max_runs=12)
         with ThreadPoolExecutor(12) as pool:
             busy = [pool.submit(made.run, "while True: pass", timeout_s=4) for _ in range(8)]
@@ -91,15 +96,20 @@ def busy_guests(daemon):
 
 
 class TestMemory:
-    @pytest.mark.parametrize("language,code", [
-        ("python", "x = []\nwhile True: x.append(bytearray(1 << 20))"),
-        ("javascript", "const x = []; for (;;) x.push(Buffer.alloc(1 << 20, 1))"),
-        ("bash", "x=a; while :; do x=$x$x; done"),
-    ])
+    @pytest.mark.parametrize(
+        "language,code",
+        [
+            ("python", "x = []\nwhile True: x.append(bytearray(1 << 20))"),
+            ("javascript", "const x = []; for (;;) x.push(Buffer.alloc(1 << 20, 1))"),
+            ("bash", "x=a; while :; do x=$x$x; done"),
+        ],
+    )
     def test_is_its_own_cause(self, run, language, code):
         answer = run(code, language, memory_mb=128, timeout_s=30)
         outcome = answer["outcome"]
-        assert outcome["cause"] == "memory" and outcome["limit_hit"] == "memory_mb" and outcome["oom_kills"] >= 1, answer
+        assert outcome["cause"] == "memory" and outcome["limit_hit"] == "memory_mb" and outcome["oom_kills"] >= 1, (
+            answer
+        )
         assert answer["exit_code"] == 137 and "128" in outcome["message"]
 
     def test_output_before_it_is_kept(self, run):
@@ -146,13 +156,15 @@ class TestCpu:
 
     def test_share_holds(self, own):
         made = own(cpu_percent=20)
-        code = ("import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass\nprint(time.process_time())")
+        code = "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
         assert float(made.run(code)["stdout"]) < 0.9
 
 
 class TestFiles:
-    FILL = ("import errno\ntry:\n    f = open('/tmp/fill', 'wb', 0)\n    while True: f.write(b'x' * 65536)\n"
-            "except OSError as e: print(errno.errorcode[e.errno], f.tell() >> 20)")
+    FILL = (
+        "import errno\ntry:\n    f = open('/tmp/fill', 'wb', 0)\n    while True: f.write(b'x' * 65536)\n"
+        "except OSError as e: print(errno.errorcode[e.errno], f.tell() >> 20)"
+    )
 
     def test_full_disk_is_enospc(self, own):
         made = own(disk_mb=8, memory_mb=256)
@@ -167,15 +179,19 @@ class TestFiles:
 
     def test_inodes(self, own):
         made = own(disk_inodes=200)
-        code = ("import errno\nn = 0\ntry:\n    while n < 5000: open(f'/tmp/f{n}', 'w').close(); n += 1\n"
-                "except OSError as e: print(errno.errorcode[e.errno])\nprint(n)")
+        code = (
+            "import errno\nn = 0\ntry:\n    while n < 5000: open(f'/tmp/f{n}', 'w').close(); n += 1\n"
+            "except OSError as e: print(errno.errorcode[e.errno])\nprint(n)"
+        )
         name, count = made.run(code)["stdout"].split()
         assert name == "ENOSPC" and 100 < int(count) <= 200
 
     def test_open_files(self, own):
         made = own(open_files=64)
-        code = ("import errno, os\nn = 0\ntry:\n    while n < 5000: os.dup(0); n += 1\n"
-                "except OSError as e: print(errno.errorcode[e.errno])\nprint(n)")
+        code = (
+            "import errno, os\nn = 0\ntry:\n    while n < 5000: os.dup(0); n += 1\n"
+            "except OSError as e: print(errno.errorcode[e.errno])\nprint(n)"
+        )
         name, count = made.run(code)["stdout"].split()
         assert name == "EMFILE" and 40 < int(count) < 64
         cannot_raise = "import resource\ntry: resource.setrlimit(resource.RLIMIT_NOFILE, (999, 999)); print('raised')\nexcept Exception as e: print(type(e).__name__)"
@@ -185,8 +201,10 @@ class TestFiles:
 class TestProcesses:
     def test_pids(self, own):
         made = own(pids=20)
-        code = ("import os, time, errno\nn = 0\ntry:\n    while n < 2000:\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n"
-                "        n += 1\nexcept OSError as e: print(errno.errorcode[e.errno])\nprint(n, flush=True)\nos._exit(0)")
+        code = (
+            "import os, time, errno\nn = 0\ntry:\n    while n < 2000:\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n"
+            "        n += 1\nexcept OSError as e: print(errno.errorcode[e.errno])\nprint(n, flush=True)\nos._exit(0)"
+        )
         answer = made.run(code, timeout_s=20)
         name, count = answer["stdout"].split()
         assert name == "EAGAIN" and 10 <= int(count) < 20
@@ -194,8 +212,10 @@ class TestProcesses:
 
     def test_threads_count_too(self, own):
         made = own(pids=20)
-        code = ("import threading, time\nn = 0\ntry:\n    while n < 500: threading.Thread(target=time.sleep, args=(30,), daemon=True).start(); n += 1\n"
-                "except RuntimeError: print('refused')\nprint(n, flush=True)\nimport os; os._exit(0)")
+        code = (
+            "import threading, time\nn = 0\ntry:\n    while n < 500: threading.Thread(target=time.sleep, args=(30,), daemon=True).start(); n += 1\n"
+            "except RuntimeError: print('refused')\nprint(n, flush=True)\nimport os; os._exit(0)"
+        )
         said, count = made.run(code, timeout_s=20)["stdout"].split()
         assert said == "refused" and int(count) < 20
 
@@ -204,14 +224,34 @@ class TestExit:
     @pytest.mark.parametrize("code", [0, 1, 2, 77, 124, 125, 126, 127, 128, 137, 143, 255])
     @pytest.mark.parametrize("language", ["python", "javascript", "bash"])
     def test_codes_are_the_programs_own(self, run, language, code):
-        text = {"python": f"import os; os._exit({code})", "javascript": f"process.exit({code})", "bash": f"exit {code}"}[language]
+        text = {
+            "python": f"import os; os._exit({code})",
+            "javascript": f"process.exit({code})",
+            "bash": f"exit {code}",
+        }[language]
         answer = run(text, language)
-        assert answer["exit_code"] == code and answer["outcome"]["cause"] == "exited" and answer["outcome"]["signal"] is None
+        assert (
+            answer["exit_code"] == code
+            and answer["outcome"]["cause"] == "exited"
+            and answer["outcome"]["signal"] is None
+        )
 
-    @pytest.mark.parametrize("name,number", [("SIGKILL", 9), ("SIGTERM", 15), ("SIGSEGV", 11), ("SIGABRT", 6), ("SIGUSR1", 10),
-                                             ("SIGPIPE", 13), ("SIGRTMAX", 64)])
+    @pytest.mark.parametrize(
+        "name,number",
+        [
+            ("SIGKILL", 9),
+            ("SIGTERM", 15),
+            ("SIGSEGV", 11),
+            ("SIGABRT", 6),
+            ("SIGUSR1", 10),
+            ("SIGPIPE", 13),
+            ("SIGRTMAX", 64),
+        ],
+    )
     def test_signals(self, run, name, number):
-        answer = run(f"import os, signal\nsignal.signal({number}, signal.SIG_DFL) if {number} != 9 else None\nos.kill(os.getpid(), {number})")
+        answer = run(
+            f"import os, signal\nsignal.signal({number}, signal.SIG_DFL) if {number} != 9 else None\nos.kill(os.getpid(), {number})"
+        )
         assert answer["outcome"]["cause"] == "signalled" and answer["outcome"]["signal"] == number
         assert answer["exit_code"] == 128 + number
 
@@ -225,7 +265,11 @@ class TestExit:
 
     def test_segfault(self, run):
         answer = run("import ctypes; ctypes.string_at(0)")
-        assert answer["outcome"]["cause"] == "signalled" and answer["outcome"]["signal"] == 11 and answer["exit_code"] == 139
+        assert (
+            answer["outcome"]["cause"] == "signalled"
+            and answer["outcome"]["signal"] == 11
+            and answer["exit_code"] == 139
+        )
 
     def test_abort_of_a_fatal_error(self, run):
         answer = run("import os; os.abort()")
@@ -236,7 +280,9 @@ class TestExit:
         assert answer["exit_code"] == 1 and "RecursionError" in answer["stderr"]
 
     def test_no_core_files(self, run):
-        answer = run("import subprocess, os\nsubprocess.run(['/usr/bin/python3', '-c', 'import os; os.abort()'])\nprint(os.listdir('.'))")
+        answer = run(
+            "import subprocess, os\nsubprocess.run(['/usr/bin/python3', '-c', 'import os; os.abort()'])\nprint(os.listdir('.'))"
+        )
         assert "core" not in answer["stdout"]
 
 
@@ -265,5 +311,7 @@ def test_node_sees_its_own_limits(own):
 
 
 def test_requests_set_their_own_limits_within_the_settings(daemon):
-    answer = daemon.run("import re\nprint(re.search(r'MemTotal:\\s+(\\d+)', open('/proc/meminfo').read()).group(1))", memory_mb=512)
+    answer = daemon.run(
+        "import re\nprint(re.search(r'MemTotal:\\s+(\\d+)', open('/proc/meminfo').read()).group(1))", memory_mb=512
+    )
     assert abs(int(answer["stdout"]) - 512 * 1024) < 64 * 1024

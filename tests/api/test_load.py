@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many clients at once."""
+
 import json
 import selectors
 import socket
@@ -15,12 +16,22 @@ class Exchange:
     """One streaming client: sends its request, gathers its answer."""
 
     def __init__(self, daemon, number):
-        body = json.dumps({"language": "python", "timeout_s": 60,
-                           "code": f"import time\nfor i in range(3):\n    print('client {number} line', i, flush=True)\n    time.sleep(0.01)"}).encode()
+        body = json.dumps(
+            {
+                "language": "python",
+                "timeout_s": 60,
+                "code": f"import time\nfor i in range(3):\n    print('client {number} line', i, flush=True)\n    time.sleep(0.01)",
+            }
+        ).encode()
         self.number, self.received = number, b""
-        self.to_send = (b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + daemon.key.encode() +
-                        b"\r\nAccept: application/x-ndjson\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " +
-                        str(len(body)).encode() + b"\r\n\r\n" + body)
+        self.to_send = (
+            b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+            + daemon.key.encode()
+            + b"\r\nAccept: application/x-ndjson\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
+            + str(len(body)).encode()
+            + b"\r\n\r\n"
+            + body
+        )
         self.socket = socket.socket()
         self.socket.setblocking(False)
         self.socket.connect_ex(("127.0.0.1", daemon.port))
@@ -29,7 +40,7 @@ class Exchange:
         """True when the exchange is over."""
         try:
             if mask & selectors.EVENT_WRITE and self.to_send:
-                self.to_send = self.to_send[self.socket.send(self.to_send):]
+                self.to_send = self.to_send[self.socket.send(self.to_send) :]
             if mask & selectors.EVENT_READ:
                 part = self.socket.recv(65536)
                 self.received += part
@@ -49,7 +60,7 @@ class Exchange:
         while rest:
             size, _, rest = rest.partition(b"\r\n")
             size = int(size, 16)
-            body, rest = body + rest[:size], rest[size + 2:]
+            body, rest = body + rest[:size], rest[size + 2 :]
             if size == 0:
                 break
         events = [json.loads(line) for line in body.splitlines()]
@@ -112,7 +123,9 @@ def test_a_flood_beyond_the_connection_limit_gets_a_defined_answer(own):
         sock.close()
     good = sum(b" 200 " in line for line in statuses)
     busy = sum(b" 503 " in line for line in statuses)
-    assert good + busy == len(statuses), [line for line in statuses if b" 200 " not in line and b" 503 " not in line][:5]
+    assert good + busy == len(statuses), [line for line in statuses if b" 200 " not in line and b" 503 " not in line][
+        :5
+    ]
     assert good >= 50
     assert made.run("print('after')")["stdout"] == "after\n"
 
@@ -121,18 +134,24 @@ def test_many_clients_each_gets_its_own(daemon):
     def one(number):
         answer = daemon.run(f"import os\nprint({number} * 7, len(os.listdir('/tmp')))", timeout=90)
         return answer["stdout"] == f"{number * 7} 0\n"
+
     with ThreadPoolExecutor(32) as pool:
         assert all(pool.map(one, range(400)))
 
 
 def test_mixed_languages_at_once(daemon):
-    programs = [("python", "print('p')", "p\n"), ("javascript", "console.log('j')", "j\n"), ("bash", "echo b", "b\n"),
-                ("python", "import pandas; print('d')", "d\n")]
+    programs = [
+        ("python", "print('p')", "p\n"),
+        ("javascript", "console.log('j')", "j\n"),
+        ("bash", "echo b", "b\n"),
+        ("python", "import pandas; print('d')", "d\n"),
+    ]
 
     def one(number):
         language, code, out = programs[number % 4]
         answer = daemon.run(code, language, timeout=90)
         return answer["stdout"] == out or answer
+
     with ThreadPoolExecutor(16) as pool:
         assert [said for said in pool.map(one, range(64)) if said is not True] == []
 

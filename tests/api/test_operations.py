@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator looks at: /metrics, /openapi.json, /readyz, the log."""
+
 import json
 import re
 
 from lib import host
 from lib.daemon import SECRET, cli
 
-SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})? '
-                    r'(-?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|Inf)|[+]Inf|NaN)(?: \d+)?$')
+SAMPLE = re.compile(
+    r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})? '
+    r"(-?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|Inf)|[+]Inf|NaN)(?: \d+)?$"
+)
 
 
 def samples(text):
@@ -37,8 +40,13 @@ def test_metrics_are_prometheus_text_and_count(daemon):
     answer = daemon.get("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain")
     after, _ = samples(answer.body.decode())
-    grown = [name for name in after if types.get(re.sub(r"\{.*", "", name)) == "counter" and after[name] >= before.get(name, 0) + 2
-             and "run" in name]
+    grown = [
+        name
+        for name in after
+        if types.get(re.sub(r"\{.*", "", name)) == "counter"
+        and after[name] >= before.get(name, 0) + 2
+        and "run" in name
+    ]
     assert grown, after
     assert all(name.startswith(("cordon_", "process_")) for name in after)
 
@@ -95,13 +103,31 @@ def test_openapi_references_resolve(daemon):
         elif isinstance(node, list):
             for value in node:
                 walk(value)
+
     walk(document)
 
 
 def test_openapi_lists_the_fields_of_a_run(daemon):
     text = json.dumps(daemon.get("/openapi.json").json())
-    for field in ("language", "code", "arguments", "stdin", "env", "files", "timeout_s", "memory_mb", "network", "allowed_domains",
-                  "artifacts", "backend", "outcome", "exit_code", "timing", "queue_ms", "x-ndjson"):
+    for field in (
+        "language",
+        "code",
+        "arguments",
+        "stdin",
+        "env",
+        "files",
+        "timeout_s",
+        "memory_mb",
+        "network",
+        "allowed_domains",
+        "artifacts",
+        "backend",
+        "outcome",
+        "exit_code",
+        "timing",
+        "queue_ms",
+        "x-ndjson",
+    ):
         assert field in text, field
 
 
@@ -113,7 +139,15 @@ def test_log_is_structured_and_has_no_secrets(own):
     for line in made.log().splitlines():
         if line.startswith("{"):
             json.loads(line)
-    for secret in (made.key, made.key[4:], "ab" * 20, "code-marker-5512", "env-marker-5512", "stdin-marker-5512", SECRET):
+    for secret in (
+        made.key,
+        made.key[4:],
+        "ab" * 20,
+        "code-marker-5512",
+        "env-marker-5512",
+        "stdin-marker-5512",
+        SECRET,
+    ):
         assert secret not in made.log(), secret
     assert sum(line.startswith("{") for line in made.log().splitlines()) >= 2
 
@@ -140,7 +174,9 @@ def test_not_ready_and_run_fail_in_the_same_words(own):
     assert "/nonexistent/python3" in failed.error()[1] or "python" in failed.error()[1]
     reason = failed.error()[1]
     told = ready.body.decode()
-    assert any(sentence.strip() and sentence.strip() in told for sentence in re.split(r"[:.;] ", json.dumps(reason)[1:-1])), (told, reason)
+    assert any(
+        sentence.strip() and sentence.strip() in told for sentence in re.split(r"[:.;] ", json.dumps(reason)[1:-1])
+    ), (told, reason)
     doctor = cli("doctor", python="/nonexistent/python3")
     assert doctor.status != 0 and "/nonexistent/python3" in doctor.text
 
@@ -157,6 +193,7 @@ def test_idle_daemon_is_idle(daemon):
 
     def ticks():
         return sum(int(fields[11]) + int(fields[12]) for fields in map(host.stat_fields, daemon.pids()) if fields)
+
     host.wait_for(lambda: False, 1.5)
     before = ticks()
     time.sleep(2)

@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """What comes out: in order, unharmed, counted, capped."""
+
 import base64
 
 import pytest
-
 from lib.client import stderr_bytes, stdout_bytes
 
 KB = 1024
 
 
-@pytest.mark.parametrize("data", [b"no newline", b"\0\0nul\0", bytes(range(256)), b"\xff\xfe\xfd", b"\xe2\x82", b"a\r\nb\rc\n",
-                                  b"\x1b[31mred\x1b[0m\x07", b"\xf0\x9f\x98\x80", b"\xed\xa0\x80", b"\xc0\x80", b"\n" * 1000])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no newline",
+        b"\0\0nul\0",
+        bytes(range(256)),
+        b"\xff\xfe\xfd",
+        b"\xe2\x82",
+        b"a\r\nb\rc\n",
+        b"\x1b[31mred\x1b[0m\x07",
+        b"\xf0\x9f\x98\x80",
+        b"\xed\xa0\x80",
+        b"\xc0\x80",
+        b"\n" * 1000,
+    ],
+)
 def test_bytes_arrive_unharmed(run, data):
     code = f"import os\nos.write(1, {data!r})\nos.write(2, {data!r})"
     answer = run(code)
@@ -35,7 +49,7 @@ def test_order_is_kept(run):
 
 
 def test_written_by_children_and_parents_in_order(run):
-    code = ("import subprocess, sys\nfor i in range(10):\n    print('p', i, flush=True)\n    subprocess.run(['echo', 'c', str(i)])")
+    code = "import subprocess, sys\nfor i in range(10):\n    print('p', i, flush=True)\n    subprocess.run(['echo', 'c', str(i)])"
     assert run(code)["stdout"] == "".join(f"p {i}\nc {i}\n" for i in range(10))
 
 
@@ -57,7 +71,11 @@ def test_exactly_the_cap_is_not_truncated(own):
     exact = made.run("import sys; sys.stdout.write('x' * 1024)")
     assert not exact["outcome"]["stdout"]["truncated"] and len(exact["stdout"]) == 1024
     over = made.run("import sys; sys.stdout.write('x' * 1025)")
-    assert over["outcome"]["stdout"]["truncated"] and len(over["stdout"]) == 1024 and over["outcome"]["stdout"]["bytes"] == 1025
+    assert (
+        over["outcome"]["stdout"]["truncated"]
+        and len(over["stdout"]) == 1024
+        and over["outcome"]["stdout"]["bytes"] == 1025
+    )
 
 
 def test_cap_in_the_middle_of_a_character(own):

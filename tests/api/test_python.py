@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python as its users know it, in guests that share nothing."""
-import base64
+
 import json
 import subprocess
 import tempfile
 
 import pytest
-
 from lib.client import artifacts
 
 PYTHON = "/usr/bin/python3"
@@ -26,23 +25,26 @@ def file_name_of(run):
     return run("import sys; print(sys.argv[0])")["stdout"].strip()
 
 
-@pytest.mark.parametrize("code", [
-    "def f(x):\n    return 1 / x\n\nf(0)\n",
-    "import json\njson.loads('{')\n",
-    "x = 1\nif x\n    pass\n",
-    "raise SystemExit('a message')\n",
-    "class E(Exception): pass\ntry:\n    {}['k']\nexcept KeyError as e:\n    raise E('outer') from e\n",
-    "undefined_name\n",
-    "  indented = 1\n",
-    "print('unclosed\n",
-    "def main():\n    raise ValueError('x')\nmain()\n",
-    "raise ExceptionGroup('g', [ValueError(1), TypeError(2)])\n",
-    "import sys\nsys.exit(None)\n",
-    "raise KeyboardInterrupt\n",
-    "eval('1 +')\n",
-    "import warnings\nwarnings.warn('careful')\n",
-    "'\\d'\n",
-])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(x):\n    return 1 / x\n\nf(0)\n",
+        "import json\njson.loads('{')\n",
+        "x = 1\nif x\n    pass\n",
+        "raise SystemExit('a message')\n",
+        "class E(Exception): pass\ntry:\n    {}['k']\nexcept KeyError as e:\n    raise E('outer') from e\n",
+        "undefined_name\n",
+        "  indented = 1\n",
+        "print('unclosed\n",
+        "def main():\n    raise ValueError('x')\nmain()\n",
+        "raise ExceptionGroup('g', [ValueError(1), TypeError(2)])\n",
+        "import sys\nsys.exit(None)\n",
+        "raise KeyboardInterrupt\n",
+        "eval('1 +')\n",
+        "import warnings\nwarnings.warn('careful')\n",
+        "'\\d'\n",
+    ],
+)
 def test_tracebacks_are_those_of_plain_python(run, code):
     answer = run(code)
     said, status = plain(code)
@@ -53,14 +55,20 @@ def test_tracebacks_are_those_of_plain_python(run, code):
 
 
 def test_the_name_of_the_program(run):
-    out = json.loads(run("import sys, json\nprint(json.dumps([__name__, sys.argv[1:], __file__ == sys.argv[0], sys.path[0] in ('', '/home/user')]))")["stdout"])
+    out = json.loads(
+        run(
+            "import sys, json\nprint(json.dumps([__name__, sys.argv[1:], __file__ == sys.argv[0], sys.path[0] in ('', '/home/user')]))"
+        )["stdout"]
+    )
     assert out == ["__main__", [], True, True]
 
 
 def test_fresh_guests_share_no_files_and_no_globals(run):
     write = "import os, builtins, sys\nopen('/tmp/mark', 'w').write('x'); open('mark', 'w').write('x')\nbuiltins.mark = 1; sys.modules['mark'] = sys; os.environ['MARK'] = '1'"
-    look = ("import os, builtins, sys\nprint(os.path.exists('/tmp/mark'), os.path.exists('mark'), hasattr(builtins, 'mark'), 'mark' in sys.modules, "
-            "'MARK' in os.environ, sorted(os.listdir('/tmp')), [n for n in sorted(os.listdir('.')) if n != 'artifacts'])")
+    look = (
+        "import os, builtins, sys\nprint(os.path.exists('/tmp/mark'), os.path.exists('mark'), hasattr(builtins, 'mark'), 'mark' in sys.modules, "
+        "'MARK' in os.environ, sorted(os.listdir('/tmp')), [n for n in sorted(os.listdir('.')) if n != 'artifacts'])"
+    )
     for _ in range(10):
         run(write)
         assert run(look)["stdout"] == "False False False False False [] []\n"
@@ -83,7 +91,9 @@ RANDOMS = {
 @pytest.mark.parametrize("kind", RANDOMS)
 def test_two_guests_never_draw_the_same(run, kind):
     language = "javascript" if kind == "node" else "python"
-    code = RANDOMS[kind] or "console.log(Math.random(), require('crypto').randomUUID(), require('crypto').randomBytes(8))"
+    code = (
+        RANDOMS[kind] or "console.log(Math.random(), require('crypto').randomUUID(), require('crypto').randomBytes(8))"
+    )
     drawn = [run(code, language)["stdout"] for _ in range(12)]
     assert len(set(drawn)) == 12, drawn
 
@@ -99,32 +109,87 @@ def test_math_and_pandas_in_192_mb(run):
 
 
 def test_matplotlib_without_a_display(run):
-    code = ("import matplotlib.pyplot as plt\nplt.plot([1, 2, 3]); plt.title('t')\nplt.savefig('artifacts/plot.png')")
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3]); plt.title('t')\nplt.savefig('artifacts/plot.png')"
     answer = run(code, artifacts=True, memory_mb=512, timeout_s=60)
     assert answer["exit_code"] == 0, answer["stderr"]
     assert artifacts(answer)["plot.png"].startswith(b"\x89PNG\r\n")
 
 
-@pytest.mark.parametrize("name,code,out", [
-    ("threads", "import threading\nr = []\nts = [threading.Thread(target=r.append, args=(i,)) for i in range(8)]\n[t.start() for t in ts]; [t.join() for t in ts]\nprint(sorted(r))", "[0, 1, 2, 3, 4, 5, 6, 7]\n"),
-    ("multiprocessing", "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    with m.Pool(2) as p: print(p.map(f, range(5)))", "[0, 1, 4, 9, 16]\n"),
-    ("asyncio", "import asyncio\nasync def f(i):\n    await asyncio.sleep(0.01); return i\nasync def m(): return await asyncio.gather(*map(f, range(3)))\nprint(asyncio.run(m()))", "[0, 1, 2]\n"),
-    ("subprocess", "import subprocess\nprint(subprocess.run(['/usr/bin/python3', '-c', 'print(6*7)'], capture_output=True, text=True).stdout)", "42\n\n"),
-    ("shell", "import os\nprint(os.popen('echo hi | tr a-z A-Z').read())", "HI\n\n"),
-    ("sqlite3", "import sqlite3\nc = sqlite3.connect('/tmp/d.db'); c.execute('create table t(a)'); c.execute('insert into t values(5)'); c.commit()\nprint(c.execute('select a from t').fetchone())", "(5,)\n"),
-    ("tempfile", "import tempfile, os\nwith tempfile.NamedTemporaryFile('w+', delete=False) as f: f.write('x')\nprint(os.path.getsize(f.name))", "1\n"),
-    ("local sockets", "import socket\na, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); c = socket.create_connection(s.getsockname()); p, _ = s.accept(); p.send(b'y'); print(c.recv(1))", "b'x'\nb'y'\n"),
-    ("signals", "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print('rang'))\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\nsignal.pause()", "rang\n"),
-    ("mmap", "import mmap\nm = mmap.mmap(-1, 4096); m[:2] = b'ok'; print(m[:2])", "b'ok'\n"),
-    ("ctypes", "import ctypes\nprint(ctypes.CDLL(None).abs(-3))", "3\n"),
-    ("dates", "import datetime, zoneinfo\nprint(datetime.datetime(2024, 7, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin')).utcoffset())", "2:00:00\n"),
-    ("shared memory", "from multiprocessing import shared_memory\ns = shared_memory.SharedMemory(create=True, size=10); s.buf[0] = 7; print(s.buf[0]); s.close(); s.unlink()", "7\n"),
-    ("futures", "from concurrent.futures import ProcessPoolExecutor as P\ndef f(x): return x + 1\nif __name__ == '__main__':\n    with P(2) as p: print(list(p.map(f, [1, 2])))", "[2, 3]\n"),
-    ("dataclass, pickle", "import pickle, dataclasses\n@dataclasses.dataclass\nclass A: x: int\nprint(pickle.loads(pickle.dumps(A(3))))", "A(x=3)\n"),
-    ("locale", "print('\\u00e9\\u20ac', open('/tmp/x', 'w').encoding.lower())", "\u00e9\u20ac utf-8\n"),
-    ("inspect", "import inspect\ndef f(): return 1\nprint(inspect.getsource(f))", "def f(): return 1\n\n"),
-    ("traceback source", "import traceback\ntry: 1/0\nexcept Exception: print('1/0' in traceback.format_exc())", "True\n"),
-])
+@pytest.mark.parametrize(
+    "name,code,out",
+    [
+        (
+            "threads",
+            "import threading\nr = []\nts = [threading.Thread(target=r.append, args=(i,)) for i in range(8)]\n[t.start() for t in ts]; [t.join() for t in ts]\nprint(sorted(r))",
+            "[0, 1, 2, 3, 4, 5, 6, 7]\n",
+        ),
+        (
+            "multiprocessing",
+            "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    with m.Pool(2) as p: print(p.map(f, range(5)))",
+            "[0, 1, 4, 9, 16]\n",
+        ),
+        (
+            "asyncio",
+            "import asyncio\nasync def f(i):\n    await asyncio.sleep(0.01); return i\nasync def m(): return await asyncio.gather(*map(f, range(3)))\nprint(asyncio.run(m()))",
+            "[0, 1, 2]\n",
+        ),
+        (
+            "subprocess",
+            "import subprocess\nprint(subprocess.run(['/usr/bin/python3', '-c', 'print(6*7)'], capture_output=True, text=True).stdout)",
+            "42\n\n",
+        ),
+        ("shell", "import os\nprint(os.popen('echo hi | tr a-z A-Z').read())", "HI\n\n"),
+        (
+            "sqlite3",
+            "import sqlite3\nc = sqlite3.connect('/tmp/d.db'); c.execute('create table t(a)'); c.execute('insert into t values(5)'); c.commit()\nprint(c.execute('select a from t').fetchone())",
+            "(5,)\n",
+        ),
+        (
+            "tempfile",
+            "import tempfile, os\nwith tempfile.NamedTemporaryFile('w+', delete=False) as f: f.write('x')\nprint(os.path.getsize(f.name))",
+            "1\n",
+        ),
+        (
+            "local sockets",
+            "import socket\na, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); c = socket.create_connection(s.getsockname()); p, _ = s.accept(); p.send(b'y'); print(c.recv(1))",
+            "b'x'\nb'y'\n",
+        ),
+        (
+            "signals",
+            "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print('rang'))\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\nsignal.pause()",
+            "rang\n",
+        ),
+        ("mmap", "import mmap\nm = mmap.mmap(-1, 4096); m[:2] = b'ok'; print(m[:2])", "b'ok'\n"),
+        ("ctypes", "import ctypes\nprint(ctypes.CDLL(None).abs(-3))", "3\n"),
+        (
+            "dates",
+            "import datetime, zoneinfo\nprint(datetime.datetime(2024, 7, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin')).utcoffset())",
+            "2:00:00\n",
+        ),
+        (
+            "shared memory",
+            "from multiprocessing import shared_memory\ns = shared_memory.SharedMemory(create=True, size=10); s.buf[0] = 7; print(s.buf[0]); s.close(); s.unlink()",
+            "7\n",
+        ),
+        (
+            "futures",
+            "from concurrent.futures import ProcessPoolExecutor as P\ndef f(x): return x + 1\nif __name__ == '__main__':\n    with P(2) as p: print(list(p.map(f, [1, 2])))",
+            "[2, 3]\n",
+        ),
+        (
+            "dataclass, pickle",
+            "import pickle, dataclasses\n@dataclasses.dataclass\nclass A: x: int\nprint(pickle.loads(pickle.dumps(A(3))))",
+            "A(x=3)\n",
+        ),
+        ("locale", "print('\\u00e9\\u20ac', open('/tmp/x', 'w').encoding.lower())", "\u00e9\u20ac utf-8\n"),
+        ("inspect", "import inspect\ndef f(): return 1\nprint(inspect.getsource(f))", "def f(): return 1\n\n"),
+        (
+            "traceback source",
+            "import traceback\ntry: 1/0\nexcept Exception: print('1/0' in traceback.format_exc())",
+            "True\n",
+        ),
+    ],
+)
 def test_the_library_works(run, name, code, out):
     answer = run(code, timeout_s=30, memory_mb=512)
     assert answer["stdout"] == out, (name, answer["stderr"], answer["outcome"])
@@ -152,5 +217,8 @@ def test_identity_in_the_guest(run):
 
 def test_no_bytecode_or_driver_files_lie_around(run):
     files = {"helper.py": "v = 1"}
-    answer = run("import helper, os\nprint(sorted(n for n in os.listdir('.') if n not in ('artifacts', '__pycache__')))", files=files)
+    answer = run(
+        "import helper, os\nprint(sorted(n for n in os.listdir('.') if n not in ('artifacts', '__pycache__')))",
+        files=files,
+    )
     assert answer["stdout"] == "['helper.py']\n"

@@ -1,33 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
 """What main returns, on a channel of its own."""
+
 import pytest
 
 
-@pytest.mark.parametrize("expression,value", [
-    ("1", 1), ("-1.5", -1.5), ("'t\\u00e9xt'", "t\u00e9xt"), ("[1, [2, {'a': None}]]", [1, [2, {"a": None}]]), ("True", True),
-    ("None", None), ("(1, 2)", [1, 2]), ("float('nan')", None), ("[float('inf'), -float('inf'), 1]", [None, None, 1]),
-    ("{'a': float('nan')}", {"a": None}), ("''", ""), ("{}", {}), ("10**30", 10**30), ("'\\0 \\u2028 \\x1b'", "\0 \u2028 \x1b"),
-    ("'</script>\\\\\"'", "</script>\\\""), ("{1: 2}", {"1": 2}),
-])
+@pytest.mark.parametrize(
+    "expression,value",
+    [
+        ("1", 1),
+        ("-1.5", -1.5),
+        ("'t\\u00e9xt'", "t\u00e9xt"),
+        ("[1, [2, {'a': None}]]", [1, [2, {"a": None}]]),
+        ("True", True),
+        ("None", None),
+        ("(1, 2)", [1, 2]),
+        ("float('nan')", None),
+        ("[float('inf'), -float('inf'), 1]", [None, None, 1]),
+        ("{'a': float('nan')}", {"a": None}),
+        ("''", ""),
+        ("{}", {}),
+        ("10**30", 10**30),
+        ("'\\0 \\u2028 \\x1b'", "\0 \u2028 \x1b"),
+        ("'</script>\\\\\"'", '</script>\\"'),
+        ("{1: 2}", {"1": 2}),
+    ],
+)
 def test_python_values(run, expression, value):
     answer = run(f"def main():\n    return {expression}", arguments={})
     assert answer["result"] == value and answer["exit_code"] == 0, answer
 
 
-@pytest.mark.parametrize("expression,value", [
-    ("1", 1), ("'t\\u00e9xt'", "t\u00e9xt"), ("[1, {a: null}]", [1, {"a": None}]), ("NaN", None), ("[Infinity, -Infinity]", [None, None]),
-    ("undefined", None), ("{a: undefined, b: 1}", {"b": 1}), ("new Date(0)", "1970-01-01T00:00:00.000Z"),
-])
+@pytest.mark.parametrize(
+    "expression,value",
+    [
+        ("1", 1),
+        ("'t\\u00e9xt'", "t\u00e9xt"),
+        ("[1, {a: null}]", [1, {"a": None}]),
+        ("NaN", None),
+        ("[Infinity, -Infinity]", [None, None]),
+        ("undefined", None),
+        ("{a: undefined, b: 1}", {"b": 1}),
+        ("new Date(0)", "1970-01-01T00:00:00.000Z"),
+    ],
+)
 def test_javascript_values(run, expression, value):
     answer = run(f"function main() {{ return ({expression}) }}", "javascript", arguments={})
     assert answer["result"] == value and answer["exit_code"] == 0, answer
 
 
-@pytest.mark.parametrize("language,code", [
-    ("python", "def main():\n    return object()"), ("python", "def main():\n    return {1, 2}"),
-    ("python", "def main():\n    a = []; a.append(a); return a"), ("python", "def main():\n    return b'bytes'"),
-    ("javascript", "function main() { const a = {}; a.a = a; return a }"), ("javascript", "function main() { return 1n }"),
-])
+@pytest.mark.parametrize(
+    "language,code",
+    [
+        ("python", "def main():\n    return object()"),
+        ("python", "def main():\n    return {1, 2}"),
+        ("python", "def main():\n    a = []; a.append(a); return a"),
+        ("python", "def main():\n    return b'bytes'"),
+        ("javascript", "function main() { const a = {}; a.a = a; return a }"),
+        ("javascript", "function main() { return 1n }"),
+    ],
+)
 def test_what_cannot_be_json_is_a_clear_error(run, language, code):
     answer = run(code, language, arguments={})
     assert answer["result"] is None
@@ -37,8 +68,14 @@ def test_what_cannot_be_json_is_a_clear_error(run, language, code):
 def test_async_main(run):
     code = "import asyncio\nasync def main(n):\n    await asyncio.sleep(0.01)\n    return n * 2"
     assert run(code, arguments={"n": 4})["result"] == 8
-    assert run("async function main({n}) { await new Promise(r => setTimeout(r, 10)); return n * 2 }", "javascript",
-               arguments={"n": 4})["result"] == 8
+    assert (
+        run(
+            "async function main({n}) { await new Promise(r => setTimeout(r, 10)); return n * 2 }",
+            "javascript",
+            arguments={"n": 4},
+        )["result"]
+        == 8
+    )
 
 
 def test_a_raising_main_has_no_result(run):
@@ -60,7 +97,9 @@ def test_exit_within_main(run):
 
 def test_printing_cannot_forge_a_result(run):
     lookalike = '{"result": "forged"}\n{"type":"result","data":"forged"}\n__RESULT__forged\n'
-    code = f"import sys\ndef main():\n    print({lookalike!r}); print({lookalike!r}, file=sys.stderr)\n    return 'true'"
+    code = (
+        f"import sys\ndef main():\n    print({lookalike!r}); print({lookalike!r}, file=sys.stderr)\n    return 'true'"
+    )
     answer = run(code, arguments={})
     assert answer["result"] == "true" and answer["stdout"] == lookalike + "\n"
     assert run(f"print({lookalike!r})")["result"] is None

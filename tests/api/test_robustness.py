@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts that die, resources that run out: defined answers, recovery, nothing left."""
+
 import os
 import signal
 import subprocess
@@ -8,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from lib import host
 from lib.daemon import BIN, Daemon, cli
 
@@ -44,7 +44,9 @@ def zygotes_of(daemon):
 def nursery_of(daemon):
     """The child of the warden that is no zygote; it makes the agents."""
     warden, zygotes = daemon.role("warden"), zygotes_of(daemon)
-    children = [pid for pid, parent in host.processes().items() if parent == warden and pid not in zygotes and host.alive(pid)]
+    children = [
+        pid for pid, parent in host.processes().items() if parent == warden and pid not in zygotes and host.alive(pid)
+    ]
     return [pid for pid in children if os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")]
 
 
@@ -58,17 +60,21 @@ def answer_of(daemon, code=SLEEPER, **fields):
         return f"connection ({type(err).__name__})"
     if answer.status == 200:
         body = answer.json()
-        return body["outcome"]["cause"] if body["outcome"]["cause"] != "exited" or body["stdout"] == "up\nend\n" else body
+        return (
+            body["outcome"]["cause"] if body["outcome"]["cause"] != "exited" or body["stdout"] == "up\nend\n" else body
+        )
     return answer.error()[0]
 
 
 def assert_recovers(daemon, seconds=10):
     """New runs work again within seconds, in every language."""
+
     def works():
         try:
             return daemon.post({"language": "python", "code": "print(1)"}).status == 200
         except OSError:
             return False
+
     assert host.wait_for(works, seconds, 0.1), daemon.log()[-2000:]
     for language, code in (("python", "print('r')"), ("javascript", "console.log('r')"), ("bash", "echo r")):
         assert daemon.run(code, language)["stdout"] == "r\n"
@@ -135,8 +141,14 @@ class TestKilled:
         with ThreadPoolExecutor(3) as pool:
             runs = [pool.submit(answer_of, made) for _ in range(3)]
             time.sleep(0.8)
-            victims = [pid for pid in guests_of(made) if any(parent == pid and host.alive(child) and "python" in host.read(f"/proc/{child}/stat")
-                                                             for child, parent in host.processes().items())]
+            victims = [
+                pid
+                for pid in guests_of(made)
+                if any(
+                    parent == pid and host.alive(child) and "python" in host.read(f"/proc/{child}/stat")
+                    for child, parent in host.processes().items()
+                )
+            ]
             busiest = sorted(victims, key=lambda pid: int(host.stat_fields(pid)[19]))[:1]
             os.kill(busiest[0], signal.SIGKILL)
             seen = [run.result() for run in runs]
@@ -150,7 +162,9 @@ class TestKilled:
         roots, pids = set(made.note_cgroups()), made.pids()
         os.kill(made.process.pid, signal.SIGKILL)
         made.process.wait(5)
-        assert host.wait_for(lambda: not [pid for pid in pids if host.alive(pid)], 8), [host.cmdline(p) for p in pids if host.alive(p)]
+        assert host.wait_for(lambda: not [pid for pid in pids if host.alive(pid)], 8), [
+            host.cmdline(p) for p in pids if host.alive(p)
+        ]
         made.start()  # cleans up after its predecessor
         assert_recovers(made)
         made.stop()
@@ -171,6 +185,7 @@ class TestKilled:
         def client():
             while not stop.is_set():
                 seen.append(answer_of(made, "print('up'); print('end')"))
+
         clients = [threading.Thread(target=client) for _ in range(6)]
         for each in clients:
             each.start()
@@ -238,7 +253,12 @@ class TestShortage:
             assert set(seen) <= DEFINED | {"exited", "connection"}, set(map(str, seen))
             assert_recovers(made)
         else:
-            assert made.process.poll() not in (None, 0) and "descriptor" in made.log().lower() or "files" in made.log().lower() or "NOFILE" in made.log()
+            assert (
+                made.process.poll() not in (None, 0)
+                and "descriptor" in made.log().lower()
+                or "files" in made.log().lower()
+                or "NOFILE" in made.log()
+            )
 
     @pytest.mark.root
     def test_few_processes_for_all_of_it(self, tmp_path):
@@ -251,7 +271,7 @@ class TestShortage:
         except OSError as err:
             pytest.skip(f"no pids group of our own can be made here: {err}")
         script = tmp_path / "inside"
-        script.write_text(f"#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec \"$@\"\n")
+        script.write_text(f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec "$@"\n')
         script.chmod(0o755)
         made = None
         try:
@@ -261,7 +281,9 @@ class TestShortage:
                 file.write(open(f"{group}/pids.current", encoding="ascii").read().strip())
             with ThreadPoolExecutor(12) as pool:
                 seen = list(pool.map(lambda _: answer_of(made, "print('up'); print('end')"), range(60)))
-            assert all(one in DEFINED | {"exited"} or str(one).startswith("connection") for one in seen), set(map(str, seen))
+            assert all(one in DEFINED | {"exited"} or str(one).startswith("connection") for one in seen), set(
+                map(str, seen)
+            )
             with open(f"{group}/pids.max", "w", encoding="ascii") as file:
                 file.write("max")
             assert_recovers(made)
@@ -295,6 +317,7 @@ class TestRepetition:
 
         def counts():
             return {role: len(host.descriptors(made.role(role))) for role in ("warden", "gateway")}
+
         for _ in range(50):
             made.run("print(1)")
         time.sleep(1)
@@ -308,11 +331,17 @@ class TestRepetition:
     def test_command_line_runs_leave_nothing(self, tmp_path):
         for _ in range(5):
             assert cli("run", "-c", "print(1)", CORDON_STATE=str(tmp_path / "s")).text == "1\n"
-        assert host.wait_for(lambda: not [p for p in host.descendants(os.getpid()) if f"{tmp_path}" in host.read(f"/proc/{p}/environ")], 3)
+        assert host.wait_for(
+            lambda: not [p for p in host.descendants(os.getpid()) if f"{tmp_path}" in host.read(f"/proc/{p}/environ")],
+            3,
+        )
 
     def test_killed_command_line_leaves_nothing(self, tmp_path):
-        process = subprocess.Popen([BIN, "run", "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=subprocess.PIPE,
-                                   env={"PATH": "/usr/bin:/bin", "CORDON_STATE": str(tmp_path / "s")})
+        process = subprocess.Popen(
+            [BIN, "run", "-c", "import time; print(1, flush=True); time.sleep(60)"],
+            stdout=subprocess.PIPE,
+            env={"PATH": "/usr/bin:/bin", "CORDON_STATE": str(tmp_path / "s")},
+        )
         assert process.stdout.readline() == b"1\n"
         children = host.descendants(process.pid)
         roots = host.cgroup_roots(children)

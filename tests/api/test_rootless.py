@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line as an ordinary user: works with what can be held, and says what can't."""
+
 import json
 import os
 import shutil
 import tempfile
 
 import pytest
-
 from lib import host
 from lib.daemon import BIN, cli
 
@@ -26,8 +26,20 @@ def nobody():
     os.chown(home, 65534, 65534)
 
     def call(*args, **options):
-        prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "env", "-C", home, f"HOME={home}"]
+        prefix = [
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+            "env",
+            "-C",
+            home,
+            f"HOME={home}",
+        ]
         from lib import daemon
+
         real, daemon.BIN = daemon.BIN, binary
         try:
             return cli(*args, prefix=prefix, env={"HOME": home}, **options)
@@ -48,14 +60,21 @@ def local(nobody):
     return entry.get("capabilities", entry)
 
 
-@pytest.mark.parametrize("language,code", [("python", "print('hi')"), ("javascript", "console.log('hi')"), ("bash", "echo hi")])
+@pytest.mark.parametrize(
+    "language,code", [("python", "print('hi')"), ("javascript", "console.log('hi')"), ("bash", "echo hi")]
+)
 def test_run(nobody, language, code):
     done = nobody("run", "-l", language, "-c", code)
     assert (done.status, done.text) == (0, "hi\n"), done
 
 
 def test_isolation_holds(nobody):
-    done = nobody("run", "--json", "-c", "import os, socket, json\nprint(json.dumps([sorted(n for _, n in socket.if_nameindex()), len([p for p in os.listdir('/proc') if p.isdigit()]) < 4, os.path.exists('/etc/shadow'), os.getcwd()]))")
+    done = nobody(
+        "run",
+        "--json",
+        "-c",
+        "import os, socket, json\nprint(json.dumps([sorted(n for _, n in socket.if_nameindex()), len([p for p in os.listdir('/proc') if p.isdigit()]) < 4, os.path.exists('/etc/shadow'), os.getcwd()]))",
+    )
     assert json.loads(done.json()["stdout"]) == [["lo"], True, False, "/home/user"], done
     assert done.json()["outcome"]["isolation"] == "namespace"
 
@@ -80,13 +99,28 @@ def test_a_memory_limit_that_cannot_be_held_is_refused(nobody, local):
 
 
 def test_timeout_ends_everything(nobody):
-    done = nobody("run", "-t", "1", "-c", "import os, time\nfor _ in range(3):\n    if os.fork() == 0: os.setsid(); time.sleep(77)\ntime.sleep(77)")
+    done = nobody(
+        "run",
+        "-t",
+        "1",
+        "-c",
+        "import os, time\nfor _ in range(3):\n    if os.fork() == 0: os.setsid(); time.sleep(77)\ntime.sleep(77)",
+    )
     assert done.status == 124 and done.seconds < 5
-    assert host.wait_for(lambda: not [p for p in host.descendants(os.getpid()) if "sleep(77)" in str(host.cmdline(p))], 3)
+    assert host.wait_for(
+        lambda: not [p for p in host.descendants(os.getpid()) if "sleep(77)" in str(host.cmdline(p))], 3
+    )
 
 
 def test_forks_are_bounded_or_it_is_said(nobody, local):
-    done = nobody("run", "--json", "-t", "10", "-c", "import os, time\nn = 0\ntry:\n    while n < 600:\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n        n += 1\nexcept OSError: pass\nprint(n, flush=True)\nos._exit(0)")
+    done = nobody(
+        "run",
+        "--json",
+        "-t",
+        "10",
+        "-c",
+        "import os, time\nn = 0\ntry:\n    while n < 600:\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n        n += 1\nexcept OSError: pass\nprint(n, flush=True)\nos._exit(0)",
+    )
     count = int(done.json()["stdout"])
     assert count < 128 or not local["pids_limit"]
 
@@ -101,5 +135,9 @@ def test_second_run_and_no_leftovers(nobody):
 
 
 def test_the_hosts_files_stay_closed(nobody):
-    done = nobody("run", "-c", "import os\nfor p in ('/usr/x', '/etc/x', '/x', '/proc/sys/kernel/hostname'):\n    try: open(p, 'w'); print('wrote', p)\n    except OSError: pass")
+    done = nobody(
+        "run",
+        "-c",
+        "import os\nfor p in ('/usr/x', '/etc/x', '/x', '/proc/sys/kernel/hostname'):\n    try: open(p, 'w'); print('wrote', p)\n    except OSError: pass",
+    )
     assert done.text == ""

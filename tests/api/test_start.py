@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting and stopping: settings, state folder, keys, TLS, signals."""
+
 import os
 import socket
 import ssl
@@ -8,22 +9,30 @@ import subprocess
 import time
 
 import pytest
-
 from lib import host
 from lib.daemon import BIN, KEY_FORM, Daemon, cli, environment, start_fails
 
 
 class TestSettings:
-    @pytest.mark.parametrize("name,value,words", [
-        ("CORDON_TIMEOUT_S", "0", ["CORDON_TIMEOUT_S", "0"]), ("CORDON_TIMEOUT_S", "ten", ["CORDON_TIMEOUT_S", "ten"]),
-        ("CORDON_TIMEOUT_S", "30s", ["CORDON_TIMEOUT_S"]), ("CORDON_MAX_RUNS", "-1", ["CORDON_MAX_RUNS"]),
-        ("CORDON_ALLOW_NONE", "maybe", ["CORDON_ALLOW_NONE", "maybe"]), ("CORDON_BACKEND", "locl", ["locl", "local", "none"]),
-        ("CORDON_MIN_ISOLATION", "strong", ["CORDON_MIN_ISOLATION", "strong"]), ("CORDON_LISTEN", "nonsense", ["nonsense"]),
-        ("CORDON_LISTEN", "127.0.0.1:99999", ["99999"]), ("CORDON_LOG_LEVEL", "loud", ["CORDON_LOG_LEVEL", "loud"]),
-        ("LANGFLOW_SANDBOX_TIMEOUT_SECONDS", "301", ["LANGFLOW_SANDBOX_TIMEOUT_SECONDS", "300"]),
-        ("LANGFLOW_SANDBOX_MEMORY_MB", "64", ["LANGFLOW_SANDBOX_MEMORY_MB", "128"]),
-        ("CORDON_MEMORY_MB", "99999999999999999999", ["CORDON_MEMORY_MB"]), ("CORDON_TIMEOUT_S", "", ["CORDON_TIMEOUT_S"]),
-    ])
+    @pytest.mark.parametrize(
+        "name,value,words",
+        [
+            ("CORDON_TIMEOUT_S", "0", ["CORDON_TIMEOUT_S", "0"]),
+            ("CORDON_TIMEOUT_S", "ten", ["CORDON_TIMEOUT_S", "ten"]),
+            ("CORDON_TIMEOUT_S", "30s", ["CORDON_TIMEOUT_S"]),
+            ("CORDON_MAX_RUNS", "-1", ["CORDON_MAX_RUNS"]),
+            ("CORDON_ALLOW_NONE", "maybe", ["CORDON_ALLOW_NONE", "maybe"]),
+            ("CORDON_BACKEND", "locl", ["locl", "local", "none"]),
+            ("CORDON_MIN_ISOLATION", "strong", ["CORDON_MIN_ISOLATION", "strong"]),
+            ("CORDON_LISTEN", "nonsense", ["nonsense"]),
+            ("CORDON_LISTEN", "127.0.0.1:99999", ["99999"]),
+            ("CORDON_LOG_LEVEL", "loud", ["CORDON_LOG_LEVEL", "loud"]),
+            ("LANGFLOW_SANDBOX_TIMEOUT_SECONDS", "301", ["LANGFLOW_SANDBOX_TIMEOUT_SECONDS", "300"]),
+            ("LANGFLOW_SANDBOX_MEMORY_MB", "64", ["LANGFLOW_SANDBOX_MEMORY_MB", "128"]),
+            ("CORDON_MEMORY_MB", "99999999999999999999", ["CORDON_MEMORY_MB"]),
+            ("CORDON_TIMEOUT_S", "", ["CORDON_TIMEOUT_S"]),
+        ],
+    )
     def test_bad_values_stop_the_start(self, name, value, words):
         port = host.free_port()
         flags = () if name == "CORDON_LISTEN" else ("--listen", f"127.0.0.1:{port}")
@@ -34,8 +43,12 @@ class TestSettings:
         assert all(word in done.errors for word in words), done
 
     def test_alias_and_native_name_that_differ(self):
-        done = start_fails("--listen", f"127.0.0.1:{host.free_port()}", CORDON_TIMEOUT_S="20", LANGFLOW_SANDBOX_TIMEOUT_SECONDS="25")
-        assert done.status == 2 and "CORDON_TIMEOUT_S" in done.errors and "LANGFLOW_SANDBOX_TIMEOUT_SECONDS" in done.errors
+        done = start_fails(
+            "--listen", f"127.0.0.1:{host.free_port()}", CORDON_TIMEOUT_S="20", LANGFLOW_SANDBOX_TIMEOUT_SECONDS="25"
+        )
+        assert (
+            done.status == 2 and "CORDON_TIMEOUT_S" in done.errors and "LANGFLOW_SANDBOX_TIMEOUT_SECONDS" in done.errors
+        )
 
     def test_alias_and_native_name_that_agree(self, own):
         assert own(CORDON_TIMEOUT_S="20", LANGFLOW_SANDBOX_TIMEOUT_SECONDS="20").run("print(1)")["stdout"] == "1\n"
@@ -54,10 +67,15 @@ class TestSettings:
         text = cli("config", "show", "--config", tmp_path / "cordon.conf", max_runs=4).text
         line = next(line for line in text.splitlines() if "CORDON_MAX_RUNS" in line)
         assert "4" in line and "environment" in line.lower() or "4" in line
-        line = next(line for line in text.splitlines() if line.lstrip().startswith("CORDON_QUEUE") and "TIMEOUT" not in line)
+        line = next(
+            line for line in text.splitlines() if line.lstrip().startswith("CORDON_QUEUE") and "TIMEOUT" not in line
+        )
         assert "5" in line
 
-    @pytest.mark.parametrize("text,words", [("CORDON_TIMEOUT_S=x\n", ["CORDON_TIMEOUT_S"]), ("CORDON_NOPE=1\n", ["CORDON_NOPE"]), ("no equals\n", ["1"])])
+    @pytest.mark.parametrize(
+        "text,words",
+        [("CORDON_TIMEOUT_S=x\n", ["CORDON_TIMEOUT_S"]), ("CORDON_NOPE=1\n", ["CORDON_NOPE"]), ("no equals\n", ["1"])],
+    )
     def test_bad_files_stop_the_start(self, tmp_path, text, words):
         (tmp_path / "c").write_text(text)
         done = start_fails("--config", str(tmp_path / "c"), "--listen", f"127.0.0.1:{host.free_port()}")
@@ -148,26 +166,56 @@ class TestFirstKey:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                    "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
-                   check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1,DNS:localhost",
+            "-keyout",
+            folder / "key.pem",
+            "-out",
+            folder / "cert.pem",
+        ],
+        check=True,
+        capture_output=True,
+    )
     return folder
 
 
 class TestTls:
     def test_serves(self, own, certificate):
-        made = own(tls=str(certificate / "cert.pem"), flags=["--tls-cert", certificate / "cert.pem", "--tls-key", certificate / "key.pem"])
+        made = own(
+            tls=str(certificate / "cert.pem"),
+            flags=["--tls-cert", certificate / "cert.pem", "--tls-key", certificate / "key.pem"],
+        )
         assert made.run("print('over tls')")["stdout"] == "over tls\n"
         assert [e["type"] for _, e in made.stream("print(1)")][-1] == "outcome"
         assert b"200" not in made.raw(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n", timeout=3)
 
     def test_old_versions_are_refused(self, own, certificate):
-        made = own(tls=str(certificate / "cert.pem"), flags=["--tls-cert", certificate / "cert.pem", "--tls-key", certificate / "key.pem"])
+        made = own(
+            tls=str(certificate / "cert.pem"),
+            flags=["--tls-cert", certificate / "cert.pem", "--tls-key", certificate / "key.pem"],
+        )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
-        with pytest.raises((ssl.SSLError, ConnectionError)), socket.create_connection(("127.0.0.1", made.port), timeout=5) as sock:
+        with (
+            pytest.raises((ssl.SSLError, ConnectionError)),
+            socket.create_connection(("127.0.0.1", made.port), timeout=5) as sock,
+        ):
             context.wrap_socket(sock)
 
     def test_half_given(self, certificate):
@@ -175,12 +223,30 @@ class TestTls:
         assert done.status == 2 and "tls" in done.errors.lower() and "key" in done.errors.lower()
 
     def test_unreadable(self, certificate):
-        done = start_fails("--listen", f"127.0.0.1:{host.free_port()}", "--tls-cert", "/nope/cert.pem", "--tls-key", str(certificate / "key.pem"))
+        done = start_fails(
+            "--listen",
+            f"127.0.0.1:{host.free_port()}",
+            "--tls-cert",
+            "/nope/cert.pem",
+            "--tls-key",
+            str(certificate / "key.pem"),
+        )
         assert done.status not in (0, None) and "/nope/cert.pem" in done.errors
 
     def test_key_of_another_certificate(self, certificate, tmp_path):
-        subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", tmp_path / "other.pem"], check=True, capture_output=True)
-        done = start_fails("--listen", f"127.0.0.1:{host.free_port()}", "--tls-cert", str(certificate / "cert.pem"), "--tls-key", str(tmp_path / "other.pem"))
+        subprocess.run(
+            ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", tmp_path / "other.pem"],
+            check=True,
+            capture_output=True,
+        )
+        done = start_fails(
+            "--listen",
+            f"127.0.0.1:{host.free_port()}",
+            "--tls-cert",
+            str(certificate / "cert.pem"),
+            "--tls-key",
+            str(tmp_path / "other.pem"),
+        )
         assert done.status not in (0, None), done
 
 
@@ -199,12 +265,14 @@ class TestStop:
 
     def test_sigint_too(self, own):
         import signal
+
         made = own()
         made.process.send_signal(signal.SIGINT)
         assert made.process.wait(10) == 0
 
     def test_during_runs_they_get_a_defined_answer(self, own):
         from concurrent.futures import ThreadPoolExecutor
+
         made = own()
 
         def one():
@@ -212,6 +280,7 @@ class TestStop:
                 return made.post({"language": "python", "code": "import time; time.sleep(20)"})
             except OSError as err:
                 return err
+
         with ThreadPoolExecutor(3) as pool:
             futures = [pool.submit(one) for _ in range(3)]
             time.sleep(0.8)
@@ -233,7 +302,9 @@ class TestStop:
 
 def test_serve_help():
     done = cli("serve", "--help")
-    assert done.status == 0 and all(word in done.text for word in ("--listen", "--state", "--config", "--tls-cert", "--tls-key"))
+    assert done.status == 0 and all(
+        word in done.text for word in ("--listen", "--state", "--config", "--tls-cert", "--tls-key")
+    )
 
 
 def test_what_the_start_says(own):
@@ -242,5 +313,11 @@ def test_what_the_start_says(own):
 
 
 def test_no_stdin_no_tty_needed():
-    with subprocess.Popen([BIN, "config", "show"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment({}), start_new_session=True) as process:
+    with subprocess.Popen(
+        [BIN, "config", "show"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=environment({}),
+        start_new_session=True,
+    ) as process:
         assert b"CORDON_LISTEN" in process.stdout.read()

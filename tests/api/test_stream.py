@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NDJSON: events in order, as they happen."""
-import pytest
 
+import pytest
 from lib.client import collect, event_bytes
 
 SLOW = {
@@ -20,8 +20,10 @@ def test_output_comes_while_the_program_runs(stream, language):
 
 
 def test_order_of_events(stream):
-    code = ("import os, sys\nos.makedirs('artifacts', exist_ok=True)\nopen('artifacts/a.txt', 'w').write('x')\n"
-            "def main(n):\n    print('out', flush=True)\n    print('err', file=sys.stderr, flush=True)\n    return n + 1\n")
+    code = (
+        "import os, sys\nos.makedirs('artifacts', exist_ok=True)\nopen('artifacts/a.txt', 'w').write('x')\n"
+        "def main(n):\n    print('out', flush=True)\n    print('err', file=sys.stderr, flush=True)\n    return n + 1\n"
+    )
     types = [event["type"] for _, event in stream(code, arguments={"n": 1}, artifacts=True)]
     assert types[0] == "started" and types[-1] == "outcome" and types.count("outcome") == 1
     assert sorted(types) == ["artifact", "outcome", "result", "started", "stderr", "stdout"]
@@ -43,7 +45,7 @@ def test_result_event_carries_the_value(stream):
 
 
 def test_text_cut_between_chunks_stays_text(stream):
-    code = ("import os, time\nfor b in '\\u00e9\\u20ac\\U0001f600'.encode():\n    os.write(1, bytes([b]))\n    time.sleep(0.03)")
+    code = "import os, time\nfor b in '\\u00e9\\u20ac\\U0001f600'.encode():\n    os.write(1, bytes([b]))\n    time.sleep(0.03)"
     events = [event for _, event in stream(code) if event["type"] == "stdout"]
     assert b"".join(map(event_bytes, events)).decode() == "\u00e9\u20ac\U0001f600"
     assert all("data_b64" not in event for event in events)
@@ -55,7 +57,7 @@ def test_binary_output_comes_as_base64(stream):
 
 
 def test_both_streams_keep_their_own_order(stream):
-    code = ("import os\nfor i in range(300):\n    os.write(1, b'o%d\\n' % i)\n    os.write(2, b'e%d\\n' % i)")
+    code = "import os\nfor i in range(300):\n    os.write(1, b'o%d\\n' % i)\n    os.write(2, b'e%d\\n' % i)"
     out, err, _ = collect(stream(code))
     assert out == b"".join(b"o%d\n" % i for i in range(300))
     assert err == b"".join(b"e%d\n" % i for i in range(300))
@@ -81,6 +83,7 @@ def test_large_output_is_streamed_whole(stream):
 
 def test_slow_reader_holds_back_the_program_and_loses_nothing(daemon, own):
     import time
+
     made = own(stdout_kb=16384)
     received = b""
     for count, (_, event) in enumerate(made.stream("print('y' * (8 << 20))")):
@@ -92,12 +95,21 @@ def test_slow_reader_holds_back_the_program_and_loses_nothing(daemon, own):
 
 
 def test_errors_before_the_start_are_plain_errors(daemon):
-    answer = daemon.post({"language": "python", "code": "1", "backend": "nope"}, headers={"Accept": "application/x-ndjson"})
+    answer = daemon.post(
+        {"language": "python", "code": "1", "backend": "nope"}, headers={"Accept": "application/x-ndjson"}
+    )
     assert answer.status == 400 and answer.error()[0] == "invalid_request"
 
 
-@pytest.mark.parametrize("accept", ["application/x-ndjson", "application/x-ndjson, application/json;q=0.5",
-                                    "application/json;q=0.1, application/x-ndjson", "APPLICATION/X-NDJSON"])
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/x-ndjson",
+        "application/x-ndjson, application/json;q=0.5",
+        "application/json;q=0.1, application/x-ndjson",
+        "APPLICATION/X-NDJSON",
+    ],
+)
 def test_accept_spellings(daemon, accept):
     answer = daemon.post({"language": "python", "code": "print(1)"}, headers={"Accept": accept})
     assert answer.status == 200 and answer.body.strip().endswith(b"}") and b'"type"' in answer.body.splitlines()[0]

@@ -5,10 +5,10 @@ Rules for an attack: it is bounded, so that a sandbox that fails it (or a build 
 machine down; it says what it achieved on stdout as JSON; afterwards the fixture runs an ordinary program and looks at
 the daemon, since an attack that breaks the next run is no contained attack.
 """
+
 import os
 
 import pytest
-
 from lib.attack import Backend
 
 HOST_BACKENDS = os.environ.get("CORDON_TEST_BACKENDS", "local").split(",")

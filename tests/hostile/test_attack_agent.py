@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks on the agent: process 1 of the guest has another uid than the code, and nothing to steal."""
-import pytest
 
+import pytest
 from lib.attack import exited
 
 DENIED = ("EPERM", "EACCES", "ESRCH", "ENOENT")
@@ -60,7 +60,26 @@ said(pidfd=call(N['pidfd_send_signal'], fd, 9, None, 0) if fd >= 0 else 'EPERM')
 
 
 @pytest.mark.weaken("agent_uid")
-@pytest.mark.parametrize("name", ["mem", "environ", "fd", "maps", "root", "cwd", "exe", "auxv", "stack", "syscall", "io", "map_files", "task/1/mem", "fdinfo", "ns/mnt"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mem",
+        "environ",
+        "fd",
+        "maps",
+        "root",
+        "cwd",
+        "exe",
+        "auxv",
+        "stack",
+        "syscall",
+        "io",
+        "map_files",
+        "task/1/mem",
+        "fdinfo",
+        "ns/mnt",
+    ],
+)
 def test_proc_of_the_agent(backend, name):
     answer, said = backend.attack(f"""
 path = '/proc/1/{name}'
@@ -84,7 +103,12 @@ said(readv=call(N['process_vm_readv'], 1, local, 1, remote, 1, 0), writev=call(N
 """)
     outcome = exited(answer)
     assert "ok" not in said.values()
-    assert outcome["syscalls_denied"] >= 4 and outcome["blocked_syscall"] in ("kcmp", "ptrace", "process_vm_readv", "process_vm_writev")
+    assert outcome["syscalls_denied"] >= 4 and outcome["blocked_syscall"] in (
+        "kcmp",
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+    )
 
 
 def test_the_agents_descriptors_by_pidfd(backend):
@@ -107,8 +131,12 @@ said(fds=fds, inherited=inherited)
 """)
     exited(answer)
     for number, target in said["fds"].items():
-        assert target.startswith(("pipe:", "socket:", "/dev/null", "/proc/", "anon_inode:")) or int(number) > 4 and "lib" in target, said["fds"]
-        assert int(number) <= 2 or target.startswith(("socket:", "/proc/", "/usr/")) , said["fds"]
+        assert (
+            target.startswith(("pipe:", "socket:", "/dev/null", "/proc/", "anon_inode:"))
+            or int(number) > 4
+            and "lib" in target
+        ), said["fds"]
+        assert int(number) <= 2 or target.startswith(("socket:", "/proc/", "/usr/")), said["fds"]
     assert all(target.startswith(("pipe:", "socket:", "/dev/null", "/proc/")) for target in said["inherited"]), said
 
 
@@ -117,27 +145,45 @@ FRAME = "def frame(kind, payload=b'', exec_=0, length=None): return struct.pack(
 FIND = "drivers = [int(n) for n in os.listdir('/proc/self/fd') if int(n) > 2 and attempt(lambda: os.readlink('/proc/self/fd/' + n)) == 'ok' and os.readlink('/proc/self/fd/' + n).startswith('socket:')]\n"
 
 
-@pytest.mark.parametrize("name,payload", [
-    ("random bytes", "os.urandom(4096)"), ("zeros", "b'\\0' * 4096"), ("text", "b'RESULT {}' * 100"), ("huge length", "frame(64, b'x', 0, 0xffffffff)"),
-    ("length beyond the limit", "frame(64, b'x', 0, 0x7fffffff)"), ("unknown type", "frame(200, b'x')"), ("agent's own type", "frame(1, b'x')"),
-    ("type zero", "frame(0)"), ("reserved byte", "b'\\x40\\x01\\0\\0\\x01\\0\\0\\0x'"), ("half a frame", "frame(64, b'x' * 100)[:50]"),
-    ("exit with a short payload", "frame(67, b'x')"), ("exit with a long payload", "frame(67, b'x' * 400)"),
-    ("listener without a descriptor", "frame(66)"), ("many listeners", "frame(66) * 100"),
-])
+@pytest.mark.parametrize(
+    "name,payload",
+    [
+        ("random bytes", "os.urandom(4096)"),
+        ("zeros", "b'\\0' * 4096"),
+        ("text", "b'RESULT {}' * 100"),
+        ("huge length", "frame(64, b'x', 0, 0xffffffff)"),
+        ("length beyond the limit", "frame(64, b'x', 0, 0x7fffffff)"),
+        ("unknown type", "frame(200, b'x')"),
+        ("agent's own type", "frame(1, b'x')"),
+        ("type zero", "frame(0)"),
+        ("reserved byte", "b'\\x40\\x01\\0\\0\\x01\\0\\0\\0x'"),
+        ("half a frame", "frame(64, b'x' * 100)[:50]"),
+        ("exit with a short payload", "frame(67, b'x')"),
+        ("exit with a long payload", "frame(67, b'x' * 400)"),
+        ("listener without a descriptor", "frame(66)"),
+        ("many listeners", "frame(66) * 100"),
+    ],
+)
 def test_garbage_to_the_agent(backend, name, payload):
-    answer, said = backend.attack(FRAME + FIND + f"""
+    answer, said = backend.attack(
+        FRAME
+        + FIND
+        + f"""
 said(found=len(drivers))
 for fd in drivers: said(sent=attempt(os.write, fd, {payload}))
 time.sleep(0.2)
 print('still', flush=True)
-""")
+"""
+    )
     assert answer["outcome"]["cause"] in ("exited", "signalled"), answer["outcome"]
     assert answer["outcome"]["cause"] != "infrastructure"
     assert answer["outcome"]["isolation"] == "namespace"
 
 
 def test_forged_result_without_main(backend):
-    answer, said = backend.attack(FRAME + FIND + "for fd in drivers: os.write(fd, frame(64, b'\"forged\"'))\ntime.sleep(0.1)")
+    answer, said = backend.attack(
+        FRAME + FIND + "for fd in drivers: os.write(fd, frame(64, b'\"forged\"'))\ntime.sleep(0.1)"
+    )
     assert answer["outcome"]["cause"] in ("exited", "signalled")
     assert answer["result"] in (None, "forged")  # a result is the program's own claim; here it claims one
     assert answer["stdout"] == "" or "forged" not in answer["stdout"]
@@ -152,24 +198,33 @@ def test_forged_results_that_are_no_json(backend, value):
 
 def test_forged_exit_cannot_hide_what_the_program_does_next(backend):
     """A forged EXIT frame is the program's own claim of its end: the run ends there, and everything of it dies."""
-    answer, said = backend.attack(FRAME + FIND + """
+    answer, said = backend.attack(
+        FRAME
+        + FIND
+        + """
 said(before=True)
 for fd in drivers: os.write(fd, frame(67, struct.pack('<i', 0)))
 time.sleep(15)
 said(after=True)
-""")
+"""
+    )
     assert answer["timing"]["run_ms"] < 14000 and "after" not in said or answer["outcome"]["cause"] == "exited"
     assert not backend.daemon.run("print(1)")["stderr"]
 
 
 def test_result_flood_is_bounded(backend):
-    answer, _ = backend.attack(FRAME + FIND + """
+    answer, _ = backend.attack(
+        FRAME
+        + FIND
+        + """
 payload = b'[' + b'1,' * 32000
 try:
     for _ in range(8000):
         for fd in drivers: os.write(fd, frame(64, payload))
 except OSError as e: said(error=_name(e.errno))
-""", timeout_s=30)
+""",
+        timeout_s=30,
+    )
     assert answer["result"] is None and answer["outcome"]["cause"] in ("exited", "signalled", "timeout")
 
 
@@ -186,20 +241,27 @@ def test_closing_every_descriptor(backend):
 
 def test_passing_a_false_listener(backend):
     """The seccomp listener goes to the agent over the driver's socket before the code; a second one is the code's lie."""
-    answer, said = backend.attack(FRAME + FIND + """
+    answer, said = backend.attack(
+        FRAME
+        + FIND
+        + """
 r, w = os.pipe()
 for fd in drivers:
     s = socket.socket(fileno=os.dup(fd))
     said(sent=attempt(socket.send_fds, s, [frame(66)], [r]))
 said(denied=call(N['ptrace'], 16, 1, 0, 0))
 time.sleep(0.2)
-""")
+"""
+    )
     assert answer["outcome"]["cause"] in ("exited", "signalled"), answer["outcome"]
     assert said.get("denied") in ("EPERM", "ENOSYS", None)
 
 
 def test_flooding_the_agent_with_descriptors(backend):
-    answer, _ = backend.attack(FRAME + FIND + """
+    answer, _ = backend.attack(
+        FRAME
+        + FIND
+        + """
 r, w = os.pipe()
 for fd in drivers:
     s = socket.socket(fileno=os.dup(fd))
@@ -207,7 +269,8 @@ for fd in drivers:
     for _ in range(3000):
         if attempt(socket.send_fds, s, [frame(66)], [r] * 200) != 'ok': break
 said(done=True)
-""")
+"""
+    )
     assert answer["outcome"]["cause"] in ("exited", "signalled"), answer["outcome"]
 
 
@@ -232,7 +295,9 @@ results = {call(N['ptrace'], 16, 1, 0, 0) for _ in range(20000)}
 said(results=sorted(results), seconds=time.monotonic() - began)
 """)
     outcome = exited(answer)
-    assert said["results"] == ["EPERM"] and outcome["syscalls_denied"] >= 20000 and outcome["blocked_syscall"] == "ptrace"
+    assert (
+        said["results"] == ["EPERM"] and outcome["syscalls_denied"] >= 20000 and outcome["blocked_syscall"] == "ptrace"
+    )
 
 
 def test_killing_the_interpreter_from_a_child(backend):
@@ -241,6 +306,8 @@ def test_killing_the_interpreter_from_a_child(backend):
 
 
 def test_the_agent_is_not_the_codes_uid(backend):
-    answer, said = backend.attack("said(agent=os.stat('/proc/1').st_uid if os.path.exists('/proc/1') else -1, own=os.getuid(), parent=os.getppid(), pids=[p for p in os.listdir('/proc') if p.isdigit()])")
+    answer, said = backend.attack(
+        "said(agent=os.stat('/proc/1').st_uid if os.path.exists('/proc/1') else -1, own=os.getuid(), parent=os.getppid(), pids=[p for p in os.listdir('/proc') if p.isdigit()])"
+    )
     exited(answer)
     assert said["agent"] != said["own"] == 1000 and "1" not in said["pids"]

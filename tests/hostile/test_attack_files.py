@@ -1,31 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks by way of files: the root tree, the private tree, artifacts, descriptors."""
+
 import os
 
 import pytest
-
 from lib.attack import exited
 from lib.client import artifacts, dropped
 
-STOPPED = ("EPERM", "EACCES", "EROFS", "ENOENT", "ENOSYS", "ENOTDIR", "EINVAL", "EXDEV", "ELOOP", "EBUSY", "ENODEV", "ENXIO")
+STOPPED = (
+    "EPERM",
+    "EACCES",
+    "EROFS",
+    "ENOENT",
+    "ENOSYS",
+    "ENOTDIR",
+    "EINVAL",
+    "EXDEV",
+    "ELOOP",
+    "EBUSY",
+    "ENODEV",
+    "ENXIO",
+)
 
 
-@pytest.mark.parametrize("path", ["/usr/bin/evil", "/etc/evil", "/etc/passwd", "/usr/bin/python3", "/usr/lib/evil", "/bin/evil", "/lib/evil", "/var/evil",
-                                  "/root/evil", "/evil", "/boot/evil", "/opt/evil", "/dev/evil", "/run/evil", "/srv/evil", "/mnt/evil",
-                                  "/proc/sys/kernel/hostname", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger",
-                                  "/proc/sys/kernel/modprobe", "/proc/sys/fs/binfmt_misc/register", "/proc/irq/default_smp_affinity",
-                                  "/sys/kernel/uevent_helper", "/sys/fs/cgroup/release_agent", "/proc/self/attr/current", "/proc/kcore", "/dev/mem", "/dev/kmsg",
-                                  "/dev/sda", "/dev/vda", "/dev/loop0", "/dev/kvm", "/dev/fuse", "/dev/net/tun"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/bin/evil",
+        "/etc/evil",
+        "/etc/passwd",
+        "/usr/bin/python3",
+        "/usr/lib/evil",
+        "/bin/evil",
+        "/lib/evil",
+        "/var/evil",
+        "/root/evil",
+        "/evil",
+        "/boot/evil",
+        "/opt/evil",
+        "/dev/evil",
+        "/run/evil",
+        "/srv/evil",
+        "/mnt/evil",
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/vm/drop_caches",
+        "/proc/sysrq-trigger",
+        "/proc/sys/kernel/modprobe",
+        "/proc/sys/fs/binfmt_misc/register",
+        "/proc/irq/default_smp_affinity",
+        "/sys/kernel/uevent_helper",
+        "/sys/fs/cgroup/release_agent",
+        "/proc/self/attr/current",
+        "/proc/kcore",
+        "/dev/mem",
+        "/dev/kmsg",
+        "/dev/sda",
+        "/dev/vda",
+        "/dev/loop0",
+        "/dev/kvm",
+        "/dev/fuse",
+        "/dev/net/tun",
+    ],
+)
 def test_writing_where_nobody_may(backend, path):
-    answer, said = backend.attack(f"said(append=attempt(open, {path!r}, 'ab'), create=attempt(os.open, {path!r}, os.O_WRONLY | os.O_CREAT), "
-                                  f"remove=attempt(os.unlink, {path!r}), link=attempt(os.symlink, '/tmp', {path!r}), chmod=attempt(os.chmod, {path!r}, 0o777))")
+    answer, said = backend.attack(
+        f"said(append=attempt(open, {path!r}, 'ab'), create=attempt(os.open, {path!r}, os.O_WRONLY | os.O_CREAT), "
+        f"remove=attempt(os.unlink, {path!r}), link=attempt(os.symlink, '/tmp', {path!r}), chmod=attempt(os.chmod, {path!r}, 0o777))"
+    )
     exited(answer)
     assert set(said.values()) <= set(STOPPED) | {"EEXIST", "EISDIR"}, said
 
 
-@pytest.mark.parametrize("path", ["/sys", "/sys/fs/cgroup", "/proc/kcore", "/proc/kallsyms", "/proc/sysrq-trigger", "/dev/mem", "/dev/sda", "/dev/vda", "/dev/kmsg", "/boot",
-                                  "/proc/config.gz", "/proc/timer_list", "/proc/sched_debug", "/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/scsi", "/proc/acpi",
-                                  "/proc/vmallocinfo", "/proc/slabinfo", "/proc/modules", "/proc/kmsg"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sys",
+        "/sys/fs/cgroup",
+        "/proc/kcore",
+        "/proc/kallsyms",
+        "/proc/sysrq-trigger",
+        "/dev/mem",
+        "/dev/sda",
+        "/dev/vda",
+        "/dev/kmsg",
+        "/boot",
+        "/proc/config.gz",
+        "/proc/timer_list",
+        "/proc/sched_debug",
+        "/proc/keys",
+        "/proc/key-users",
+        "/proc/latency_stats",
+        "/proc/scsi",
+        "/proc/acpi",
+        "/proc/vmallocinfo",
+        "/proc/slabinfo",
+        "/proc/modules",
+        "/proc/kmsg",
+    ],
+)
 def test_what_is_hidden_of_the_host(backend, path):
     answer, said = backend.attack(f"""
 def look():
@@ -61,7 +134,12 @@ for _ in range(300): os.chdir('..')
 said(top=sorted(os.listdir('.')), same=os.stat('.').st_ino == os.stat('/').st_ino)
 """)
     exited(answer)
-    assert said["chroot"] in ("EPERM", "ENOSYS") and said["pivot"] in ("EPERM", "ENOSYS") and said["libc_chroot"] in ("EPERM", "ENOSYS") and said["same"]
+    assert (
+        said["chroot"] in ("EPERM", "ENOSYS")
+        and said["pivot"] in ("EPERM", "ENOSYS")
+        and said["libc_chroot"] in ("EPERM", "ENOSYS")
+        and said["same"]
+    )
 
 
 def test_device_nodes(backend):
@@ -183,7 +261,10 @@ said(open=call(N['open_by_handle_at'], root, handle, 0), name=call(N['name_to_ha
 
 
 def test_hard_links_to_what_belongs_to_others(backend):
-    answer, said = backend.attack("said(passwd=attempt(os.link, '/etc/passwd', '/tmp/l'), python=attempt(os.link, '/usr/bin/python3', '/home/user/artifacts/l'), fd=attempt(os.link, '/proc/self/exe', '/tmp/m', follow_symlinks=True))", artifacts=True)
+    answer, said = backend.attack(
+        "said(passwd=attempt(os.link, '/etc/passwd', '/tmp/l'), python=attempt(os.link, '/usr/bin/python3', '/home/user/artifacts/l'), fd=attempt(os.link, '/proc/self/exe', '/tmp/m', follow_symlinks=True))",
+        artifacts=True,
+    )
     exited(answer)
     assert "ok" not in said.values() and artifacts(answer) == {}
 
@@ -223,7 +304,10 @@ def test_artifact_traps(backend, trap):
 
 
 def test_sparse_artifact_of_a_tebibyte(backend):
-    answer, _ = backend.attack("f = open('artifacts/huge', 'wb'); said(size=attempt(f.truncate, 1 << 40)); f.close(); open('artifacts/small', 'w').write('s')", artifacts=True)
+    answer, _ = backend.attack(
+        "f = open('artifacts/huge', 'wb'); said(size=attempt(f.truncate, 1 << 40)); f.close(); open('artifacts/small', 'w').write('s')",
+        artifacts=True,
+    )
     exited(answer)
     assert artifacts(answer) == {"small": b"s"}
     assert "huge" in dropped(answer) or answer["outcome"]["artifacts_dropped"] == 0
@@ -231,20 +315,25 @@ def test_sparse_artifact_of_a_tebibyte(backend):
 
 
 def test_hundred_thousand_files(backend):
-    answer, _ = backend.attack("""
+    answer, _ = backend.attack(
+        """
 n = 0
 try:
     while n < 100000: open(f'artifacts/f{n}', 'w').close(); n += 1
 except OSError as e: said(error=_name(e.errno))
 said(n=n)
-""", artifacts=True, timeout_s=30)
+""",
+        artifacts=True,
+        timeout_s=30,
+    )
     exited(answer)
     assert len(artifacts(answer)) <= 64 and answer["outcome"]["artifacts_dropped"] >= 1
     assert answer["timing"]["total_ms"] < 20000
 
 
 def test_deep_folders(backend):
-    answer, _ = backend.attack("""
+    answer, _ = backend.attack(
+        """
 os.chdir('artifacts')
 depth = 0
 try:
@@ -252,14 +341,40 @@ try:
 except OSError as e: said(error=_name(e.errno))
 attempt(lambda: open('bottom', 'w').write('x'))
 said(depth=depth)
-""", artifacts=True)
+""",
+        artifacts=True,
+    )
     exited(answer)
     assert answer["timing"]["total_ms"] < 10000
 
 
-@pytest.mark.parametrize("name", ["\\n", "a\\nb", "..x", "...", "\\x1b[2J", "x" * 255, "\\xff\\xfe", "-", "~", "*", "$(id)", "`id`", "a;b", "%00", "con", "a\\\\..\\\\b", "\\u202e"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\\n",
+        "a\\nb",
+        "..x",
+        "...",
+        "\\x1b[2J",
+        "x" * 255,
+        "\\xff\\xfe",
+        "-",
+        "~",
+        "*",
+        "$(id)",
+        "`id`",
+        "a;b",
+        "%00",
+        "con",
+        "a\\\\..\\\\b",
+        "\\u202e",
+    ],
+)
 def test_artifact_names(backend, name):
-    answer, _ = backend.attack(f"os.close(os.open(b'artifacts/' + '{name}'.encode('latin-1', 'ignore') if {name.isascii()} and '\\\\xff' in {name!r} else ('artifacts/' + '{name}').encode(), os.O_CREAT | os.O_WRONLY))", artifacts=True)
+    answer, _ = backend.attack(
+        f"os.close(os.open(b'artifacts/' + '{name}'.encode('latin-1', 'ignore') if {name.isascii()} and '\\\\xff' in {name!r} else ('artifacts/' + '{name}').encode(), os.O_CREAT | os.O_WRONLY))",
+        artifacts=True,
+    )
     exited(answer)
     for returned in artifacts(answer):
         assert not returned.startswith("/") and ".." not in returned.split("/") and "\0" not in returned
@@ -268,7 +383,8 @@ def test_artifact_names(backend, name):
 
 def test_files_swapped_while_they_are_read(backend):
     """A survivor that goes on swapping would race the collector; the code's processes are killed before."""
-    answer, _ = backend.attack("""
+    answer, _ = backend.attack(
+        """
 open('artifacts/x', 'w').write('fine')
 if os.fork() == 0:
     os.setsid()
@@ -277,21 +393,26 @@ if os.fork() == 0:
         attempt(lambda: open('artifacts/u', 'w').write('fine')); attempt(os.rename, 'artifacts/u', 'artifacts/x')
 time.sleep(0.2)
 os._exit(0)
-""", artifacts=True)
+""",
+        artifacts=True,
+    )
     exited(answer)
     assert all(b"root:" not in content for content in artifacts(answer).values())
 
 
 @pytest.mark.weaken("kill_orphans")
 def test_growing_file_while_it_is_read(backend):
-    answer, _ = backend.attack("""
+    answer, _ = backend.attack(
+        """
 if os.fork() == 0:
     os.setsid()
     f = open('artifacts/grow', 'ab', 0)
     while True: attempt(f.write, b'x' * 4096)
 time.sleep(0.2)
 os._exit(0)
-""", artifacts=True)
+""",
+        artifacts=True,
+    )
     exited(answer)
     for entry in answer["artifacts"]:
         if "content_b64" in entry:
@@ -299,20 +420,26 @@ os._exit(0)
 
 
 def test_hard_links_by_the_thousand(backend):
-    answer, _ = backend.attack("open('artifacts/a', 'wb').write(b'x' * (4 << 20))\nfor i in range(1000): attempt(os.link, 'artifacts/a', f'artifacts/l{i}')", artifacts=True)
+    answer, _ = backend.attack(
+        "open('artifacts/a', 'wb').write(b'x' * (4 << 20))\nfor i in range(1000): attempt(os.link, 'artifacts/a', f'artifacts/l{i}')",
+        artifacts=True,
+    )
     exited(answer)
     assert sum(map(len, artifacts(answer).values())) <= 32 << 20 and answer["outcome"]["artifacts_dropped"] > 900
 
 
 def test_disk_fill(backend):
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 for place in ('/tmp', '/home/user', '/dev/shm', '/var/tmp', '/run'):
     try:
         with open(place + '/fill', 'wb', 0) as f:
             while f.tell() < 1 << 30: f.write(b'x' * (1 << 20))
         said(**{place: 'full 1 GiB'})
     except OSError as e: said(**{place: _name(e.errno)})
-""", memory_mb=512)
+""",
+        memory_mb=512,
+    )
     exited(answer)
     assert set(said.values()) <= set(STOPPED) | {"ENOSPC"}, said
 
@@ -320,16 +447,23 @@ for place in ('/tmp', '/home/user', '/dev/shm', '/var/tmp', '/run'):
 def test_the_next_guest_has_all_its_disk(backend):
     for _ in range(3):
         backend.attack("f = open('/tmp/fill', 'wb', 0)\nwhile True: f.write(b'x' * (1 << 20))")
-    answer, said = backend.attack("open('/tmp/x', 'wb').write(b'x' * (30 << 20)); said(ok=True, files=os.listdir('/tmp'))")
+    answer, said = backend.attack(
+        "open('/tmp/x', 'wb').write(b'x' * (30 << 20)); said(ok=True, files=os.listdir('/tmp'))"
+    )
     exited(answer)
     assert said == {"ok": True, "files": ["x"]}
 
 
 def test_files_of_other_guests(backend):
     from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(2) as pool:
-        holder = pool.submit(backend.attack, "open('/tmp/mine-4471', 'w').write('secret-4471'); open('/dev/shm/mine-4471', 'w').write('x') if os.path.isdir('/dev/shm') else None; time.sleep(1.5)")
+        holder = pool.submit(
+            backend.attack,
+            "open('/tmp/mine-4471', 'w').write('secret-4471'); open('/dev/shm/mine-4471', 'w').write('x') if os.path.isdir('/dev/shm') else None; time.sleep(1.5)",
+        )
         import time
+
         time.sleep(0.5)
         answer, said = backend.attack("""
 seen = []
@@ -378,4 +512,5 @@ said(found=found, home=os.listdir('/home') if os.path.isdir('/home') else [], ro
     exited(answer)
     assert set(said["found"]) <= {"/home"} and set(said["home"]) <= {"user"}, said
     assert not {"work", "root", "boot", "srv", "mnt", "media", "sys"} & set(said["root"]) or all(
-        name not in said["root"] for name in ("work", "boot")), said["root"]
+        name not in said["root"] for name in ("work", "boot")
+    ), said["root"]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a guest may learn of the host and of other guests: nothing that it has no use for."""
+
 import os
 import socket
 
 import pytest
-
 from lib import host
 from lib.attack import exited
 from lib.daemon import SECRET
@@ -27,7 +27,8 @@ said(found=found, env=dict(os.environ))
 
 
 def test_memory_of_the_zygote_has_no_secret(backend):
-    answer, said = backend.attack(f"""
+    answer, said = backend.attack(
+        f"""
 needles = [{SECRET[:8]!r} + {SECRET[8:]!r}, {backend.daemon.key[:12]!r} + {backend.daemon.key[12:]!r}]
 import re
 found = []
@@ -41,28 +42,62 @@ for line in open('/proc/self/maps'):
     except (OSError, ValueError, OverflowError): continue
     if b'CORDON_STATE=' in data or b'AWS_SECRET_ACCESS' + b'_KEY=' in data: found.append(line.strip())
 said(found=[line for line in found if 'heap' not in line and '[stack]' not in line][:5])
-""", memory_mb=512)
+""",
+        memory_mb=512,
+    )
     exited(answer)
 
 
 @pytest.mark.weaken("hidepid")
 def test_processes_of_the_host(backend):
-    answer, said = backend.attack("said(pids=sorted(int(p) for p in os.listdir('/proc') if p.isdigit()), own=os.getpid(), ppid=os.getppid())")
+    answer, said = backend.attack(
+        "said(pids=sorted(int(p) for p in os.listdir('/proc') if p.isdigit()), own=os.getpid(), ppid=os.getppid())"
+    )
     exited(answer)
     assert said["pids"] == [said["own"]] and said["own"] < 100
 
 
 def test_names_of_the_host(backend):
-    answer, said = backend.attack("said(host=socket.gethostname(), uname=os.uname().nodename, domain=open('/proc/sys/kernel/domainname').read().strip() if os.path.exists('/proc/sys/kernel/domainname') else '')")
+    answer, said = backend.attack(
+        "said(host=socket.gethostname(), uname=os.uname().nodename, domain=open('/proc/sys/kernel/domainname').read().strip() if os.path.exists('/proc/sys/kernel/domainname') else '')"
+    )
     exited(answer)
-    assert said["host"] == said["uname"] != socket.gethostname() or socket.gethostname() in ("localhost", "sandbox", "cordon")
+    assert said["host"] == said["uname"] != socket.gethostname() or socket.gethostname() in (
+        "localhost",
+        "sandbox",
+        "cordon",
+    )
     assert socket.gethostname() not in said["domain"] or socket.gethostname() == "(none)"
 
 
-@pytest.mark.parametrize("path", ["/proc/cmdline", "/proc/mounts", "/proc/self/mountinfo", "/proc/self/cgroup", "/proc/version_signature", "/proc/partitions", "/proc/diskstats", "/proc/swaps",
-                                  "/proc/net/arp", "/proc/net/tcp", "/proc/self/mountstats", "/proc/locks", "/proc/keys", "/etc/hostname", "/etc/hosts", "/etc/machine-id", "/etc/resolv.conf", "/etc/fstab", "/etc/mtab"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/proc/cmdline",
+        "/proc/mounts",
+        "/proc/self/mountinfo",
+        "/proc/self/cgroup",
+        "/proc/version_signature",
+        "/proc/partitions",
+        "/proc/diskstats",
+        "/proc/swaps",
+        "/proc/net/arp",
+        "/proc/net/tcp",
+        "/proc/self/mountstats",
+        "/proc/locks",
+        "/proc/keys",
+        "/etc/hostname",
+        "/etc/hosts",
+        "/etc/machine-id",
+        "/etc/resolv.conf",
+        "/etc/fstab",
+        "/etc/mtab",
+    ],
+)
 def test_files_tell_nothing_of_the_host(backend, path):
-    answer, said = backend.attack(f"said(text=open({path!r}).read() if attempt(lambda: open({path!r}).read(1)) == 'ok' else '')")
+    answer, said = backend.attack(
+        f"said(text=open({path!r}).read() if attempt(lambda: open({path!r}).read(1)) == 'ok' else '')"
+    )
     exited(answer)
     words = [backend.daemon.state, "/work/", backend.daemon.key]
     name = socket.gethostname()
@@ -76,9 +111,13 @@ def test_files_tell_nothing_of_the_host(backend, path):
         assert not word or word not in said["text"], (path, said["text"][:500])
 
 
-@pytest.mark.parametrize("path", ["/etc/shadow", "/root", "/root/.ssh", "/etc/sudoers", "/var/lib/cordon", "/proc/kcore", "/etc/ssh"])
+@pytest.mark.parametrize(
+    "path", ["/etc/shadow", "/root", "/root/.ssh", "/etc/sudoers", "/var/lib/cordon", "/proc/kcore", "/etc/ssh"]
+)
 def test_secrets_of_the_host(backend, path):
-    answer, said = backend.attack(f"said(file=attempt(lambda: open({path!r}).read()), folder=attempt(lambda: os.listdir({path!r})[0]))")
+    answer, said = backend.attack(
+        f"said(file=attempt(lambda: open({path!r}).read()), folder=attempt(lambda: os.listdir({path!r})[0]))"
+    )
     exited(answer)
     assert said["file"] != "ok" and said["folder"] != "ok"
 
@@ -106,20 +145,26 @@ for path in ('/proc/sys/kernel/core_pattern', '/proc/sys/kernel/modprobe', '/pro
 
 
 def test_users_of_the_host(backend):
-    answer, said = backend.attack("import pwd, grp\nsaid(users=[p.pw_name for p in pwd.getpwall()], groups=[g.gr_name for g in grp.getgrall()], gecos=[p.pw_dir for p in pwd.getpwall()])")
+    answer, said = backend.attack(
+        "import pwd, grp\nsaid(users=[p.pw_name for p in pwd.getpwall()], groups=[g.gr_name for g in grp.getgrall()], gecos=[p.pw_dir for p in pwd.getpwall()])"
+    )
     exited(answer)
     assert set(said["users"]) <= {"root", "user", "nobody", "agent", "cordon", "daemon"}, said
 
 
 def test_guests_have_uids_of_their_own_on_the_host(backend):
     from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(backend.attack, "import time\nopen('/tmp/x', 'w')\ntime.sleep(1.5)") for _ in range(3)]
         import time
+
         time.sleep(0.7)
         uids = {}
         for pid in backend.guest_pids():
-            match = [line.split()[1] for line in host.read(f"/proc/{pid}/status").splitlines() if line.startswith("Uid:")]
+            match = [
+                line.split()[1] for line in host.read(f"/proc/{pid}/status").splitlines() if line.startswith("Uid:")
+            ]
             namespace = os.readlink(f"/proc/{pid}/ns/user") if os.path.exists(f"/proc/{pid}/ns/user") else None
             if match and namespace:
                 uids.setdefault(namespace, set()).add(int(match[0]))
@@ -131,7 +176,9 @@ def test_guests_have_uids_of_their_own_on_the_host(backend):
 
 
 def test_inode_and_device_numbers_of_the_private_tree(backend):
-    answer, said = backend.attack("said(dev=os.stat('/tmp').st_dev, root=os.stat('/').st_dev, statvfs=os.statvfs('/').f_bfree)")
+    answer, said = backend.attack(
+        "said(dev=os.stat('/tmp').st_dev, root=os.stat('/').st_dev, statvfs=os.statvfs('/').f_bfree)"
+    )
     exited(answer)
     assert said["dev"] != said["root"]
 
@@ -153,7 +200,9 @@ def test_hash_seed_and_layout_are_noted(backend):
 
 
 def test_time_of_day_of_other_runs(backend):
-    answer, said = backend.attack("said(times=[os.stat(p).st_mtime for p in ('/tmp', '/home/user') if os.path.exists(p)], now=time.time())")
+    answer, said = backend.attack(
+        "said(times=[os.stat(p).st_mtime for p in ('/tmp', '/home/user') if os.path.exists(p)], now=time.time())"
+    )
     exited(answer)
 
 

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks on the kernel's interfaces: calls that a program in a guest never needs."""
+
 import os
 
 import pytest
-
 from lib.attack import NUMBERS, exited
 
 X86 = os.uname().machine == "x86_64"
-CLONES = {"CLONE_NEWUSER": 0x10000000, "CLONE_NEWNS": 0x20000, "CLONE_NEWPID": 0x20000000, "CLONE_NEWNET": 0x40000000, "CLONE_NEWIPC": 0x8000000,
-          "CLONE_NEWUTS": 0x4000000, "CLONE_NEWCGROUP": 0x2000000, "CLONE_NEWTIME": 0x80}
+CLONES = {
+    "CLONE_NEWUSER": 0x10000000,
+    "CLONE_NEWNS": 0x20000,
+    "CLONE_NEWPID": 0x20000000,
+    "CLONE_NEWNET": 0x40000000,
+    "CLONE_NEWIPC": 0x8000000,
+    "CLONE_NEWUTS": 0x4000000,
+    "CLONE_NEWCGROUP": 0x2000000,
+    "CLONE_NEWTIME": 0x80,
+}
 
 
 @pytest.mark.weaken("seccomp")
@@ -44,7 +52,9 @@ said(clone3=call(N['clone3'], args, 64))
 
 @pytest.mark.weaken("seccomp")
 def test_flags_in_the_upper_half_of_a_register(backend):
-    answer, said = backend.attack("said(unshare=call(N['unshare'], 0x10000000 | 1 << 40), high=call(N['unshare'], 1 << 32))")
+    answer, said = backend.attack(
+        "said(unshare=call(N['unshare'], 0x10000000 | 1 << 40), high=call(N['unshare'], 1 << 32))"
+    )
     exited(answer)
     assert said["unshare"] != "ok"
 
@@ -63,19 +73,59 @@ said(pidfd=call(N['setns'], libc.syscall(ctypes.c_long(N['pidfd_open']), os.getp
 
 # name, arguments as Python text
 FORBIDDEN = {
-    "bpf": "0, bytes(128), 128", "perf_event_open": "struct.pack('II', 1, 128) + bytes(120), 0, -1, -1, 0", "userfaultfd": "0", "keyctl": "0, -3, 1",
-    "add_key": "b'user', b'k', b'v', 1, -3", "request_key": "b'user', b'k', None, -3", "kexec_load": "0, 0, 0, 0", "kexec_file_load": "-1, -1, 0, None, 0",
-    "init_module": "b'x', 1, b''", "finit_module": "0, b'', 0", "delete_module": "b'x', 0", "process_vm_readv": "1, None, 0, None, 0, 0",
-    "process_vm_writev": "1, None, 0, None, 0, 0", "ptrace": "0, 0, 0, 0", "kcmp": "1, 1, 0, 0, 0", "reboot": "0, 0, 0, None", "swapon": "b'/x', 0",
-    "acct": "b'/tmp/x'", "settimeofday": "bytes(16), None", "clock_settime": "0, bytes(16)", "adjtimex": "bytes(208)", "sethostname": "b'x', 1",
-    "setdomainname": "b'x', 1", "syslog": "3, bytes(100), 100", "quotactl": "0, None, 0, None", "fanotify_init": "0, 0", "chroot": "b'/'",
-    "pivot_root": "b'/', b'/'", "setns": "0, 0", "open_by_handle_at": "0, bytes(16), 0", "move_pages": "1, 0, None, None, None, 0",
-    "migrate_pages": "1, 0, None, None", "process_madvise": "0, None, 0, 0, 0", "pidfd_getfd": "0, 0, 0", "vhangup": "",
-    "open_tree": "-100, b'/', 1", "fsopen": "b'ext4', 0", "mount_setattr": "-100, b'/', 0, bytes(32), 32", "iopl": "3", "ioperm": "0, 1024, 1",
-    "uselib": "b'/x'", "nfsservctl": "0", "ustat": "0, bytes(64)", "sysfs": "3", "lookup_dcookie": "0, bytes(64), 64",
+    "bpf": "0, bytes(128), 128",
+    "perf_event_open": "struct.pack('II', 1, 128) + bytes(120), 0, -1, -1, 0",
+    "userfaultfd": "0",
+    "keyctl": "0, -3, 1",
+    "add_key": "b'user', b'k', b'v', 1, -3",
+    "request_key": "b'user', b'k', None, -3",
+    "kexec_load": "0, 0, 0, 0",
+    "kexec_file_load": "-1, -1, 0, None, 0",
+    "init_module": "b'x', 1, b''",
+    "finit_module": "0, b'', 0",
+    "delete_module": "b'x', 0",
+    "process_vm_readv": "1, None, 0, None, 0, 0",
+    "process_vm_writev": "1, None, 0, None, 0, 0",
+    "ptrace": "0, 0, 0, 0",
+    "kcmp": "1, 1, 0, 0, 0",
+    "reboot": "0, 0, 0, None",
+    "swapon": "b'/x', 0",
+    "acct": "b'/tmp/x'",
+    "settimeofday": "bytes(16), None",
+    "clock_settime": "0, bytes(16)",
+    "adjtimex": "bytes(208)",
+    "sethostname": "b'x', 1",
+    "setdomainname": "b'x', 1",
+    "syslog": "3, bytes(100), 100",
+    "quotactl": "0, None, 0, None",
+    "fanotify_init": "0, 0",
+    "chroot": "b'/'",
+    "pivot_root": "b'/', b'/'",
+    "setns": "0, 0",
+    "open_by_handle_at": "0, bytes(16), 0",
+    "move_pages": "1, 0, None, None, None, 0",
+    "migrate_pages": "1, 0, None, None",
+    "process_madvise": "0, None, 0, 0, 0",
+    "pidfd_getfd": "0, 0, 0",
+    "vhangup": "",
+    "open_tree": "-100, b'/', 1",
+    "fsopen": "b'ext4', 0",
+    "mount_setattr": "-100, b'/', 0, bytes(32), 32",
+    "iopl": "3",
+    "ioperm": "0, 1024, 1",
+    "uselib": "b'/x'",
+    "nfsservctl": "0",
+    "ustat": "0, bytes(64)",
+    "sysfs": "3",
+    "lookup_dcookie": "0, bytes(64), 64",
 }
-QUIET = {"io_uring_setup": "1, bytes(120)", "modify_ldt": "0, bytes(16), 16", "statmount": "bytes(32), bytes(128), 128, 0", "listmount": "bytes(32), bytes(128), 16, 0",
-         "memfd_secret": "0"}
+QUIET = {
+    "io_uring_setup": "1, bytes(120)",
+    "modify_ldt": "0, bytes(16), 16",
+    "statmount": "bytes(32), bytes(128), 128, 0",
+    "listmount": "bytes(32), bytes(128), 16, 0",
+    "memfd_secret": "0",
+}
 
 
 @pytest.mark.weaken("seccomp")
@@ -96,7 +146,8 @@ def test_call_that_is_not_there(backend, name):
 
 def test_every_number_there_is(backend):
     """Calls all numbers with no arguments that could do harm if allowed, in children; the guest and the host live on."""
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 skip = {15, 34, 35, 57, 56, 58, 60, 61, 62, 231, 13, 14, 127, 128, 130, 23, 7, 232, 271, 270, 281, 0, 202, 230, 219, 247, 449} if X86 else {93, 94, 139, 129, 220, 98, 73, 72, 22, 95, 260, 63, 133, 134, 135, 137, 101, 115}
 got = {}
 for number in range(600):
@@ -108,13 +159,17 @@ for number in range(600):
         os._exit(0)
     os.waitpid(pid, 0)
 said(done=True)
-""", timeout_s=60)
+""",
+        timeout_s=60,
+    )
     assert said.get("done") and answer["outcome"]["cause"] == "exited", answer["outcome"]
 
 
 @pytest.mark.skipif(not X86, reason="x32 is an x86-64 matter")
 def test_x32_calls(backend):
-    answer, said = backend.attack("said(getpid=call(0x40000000 + 39), unshare=call(0x40000000 + 272, 0x10000000), ptrace=call(0x40000000 + 521, 0, 0, 0, 0))")
+    answer, said = backend.attack(
+        "said(getpid=call(0x40000000 + 39), unshare=call(0x40000000 + 272, 0x10000000), ptrace=call(0x40000000 + 521, 0, 0, 0, 0))"
+    )
     assert answer["outcome"]["cause"] in ("exited", "signalled")
     assert "ok" not in said.values(), said
 
@@ -138,9 +193,15 @@ said(result=f())
         assert answer["outcome"]["signal"] in (11, 31, 9)
 
 
-@pytest.mark.parametrize("persona", ["0x0040000", "0x0080000", "0x0008", "0x0100000"], ids=["ADDR_NO_RANDOMIZE", "ADDR_COMPAT_LAYOUT", "LINUX32", "MMAP_PAGE_ZERO"])
+@pytest.mark.parametrize(
+    "persona",
+    ["0x0040000", "0x0080000", "0x0008", "0x0100000"],
+    ids=["ADDR_NO_RANDOMIZE", "ADDR_COMPAT_LAYOUT", "LINUX32", "MMAP_PAGE_ZERO"],
+)
 def test_personality(backend, persona):
-    answer, said = backend.attack(f"said(result=call(N['personality'], {persona}), query=call(N['personality'], 0xffffffff))")
+    answer, said = backend.attack(
+        f"said(result=call(N['personality'], {persona}), query=call(N['personality'], 0xffffffff))"
+    )
     exited(answer)
     assert said["result"] == "EPERM" and said["query"] == "ok", said
 
@@ -257,6 +318,8 @@ said(kallsyms=attempt(addresses), kcore=attempt(lambda: open('/proc/kcore', 'rb'
 
 
 def test_the_clock_of_the_host(backend):
-    answer, said = backend.attack("said(set=attempt(time.clock_settime, time.CLOCK_REALTIME, 0), adj=call(N['adjtimex'], bytes(208)))")
+    answer, said = backend.attack(
+        "said(set=attempt(time.clock_settime, time.CLOCK_REALTIME, 0), adj=call(N['adjtimex'], bytes(208)))"
+    )
     exited(answer)
     assert set(said.values()) == {"EPERM"}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks on memory: what the kernel holds for the code counts like what the code holds itself."""
+
 import time
 
 import pytest
-
 from lib import host
 from lib.attack import exited
 
@@ -13,7 +13,10 @@ OVER = "CEILING = 6 * (64 << 20)\n"
 
 def killed(answer):
     outcome = answer["outcome"]
-    assert outcome["cause"] == "memory" and outcome["limit_hit"] == "memory_mb" and outcome["oom_kills"] >= 1, (outcome, answer["stdout"][-300:])
+    assert outcome["cause"] == "memory" and outcome["limit_hit"] == "memory_mb" and outcome["oom_kills"] >= 1, (
+        outcome,
+        answer["stdout"][-300:],
+    )
     assert answer["exit_code"] == 137
     return outcome
 
@@ -28,38 +31,53 @@ def contained(answer, said):
 
 @pytest.mark.weaken("memory")
 def test_anonymous_memory(backend):
-    answer, said = backend.attack(OVER + "x = bytearray(CEILING)\nfor i in range(0, CEILING, 4096): x[i] = 1\nsaid(all=True)", memory_mb=LIMIT)
+    answer, said = backend.attack(
+        OVER + "x = bytearray(CEILING)\nfor i in range(0, CEILING, 4096): x[i] = 1\nsaid(all=True)", memory_mb=LIMIT
+    )
     assert "all" not in said
     assert killed(answer)["memory_peak_bytes"] <= (LIMIT + 2) << 20
 
 
 @pytest.mark.weaken("memory")
 def test_shared_anonymous_memory(backend):
-    answer, said = backend.attack(OVER + "import mmap\nm = mmap.mmap(-1, CEILING)\nfor i in range(0, CEILING, 4096): m[i] = 1\nsaid(all=True)", memory_mb=LIMIT)
+    answer, said = backend.attack(
+        OVER + "import mmap\nm = mmap.mmap(-1, CEILING)\nfor i in range(0, CEILING, 4096): m[i] = 1\nsaid(all=True)",
+        memory_mb=LIMIT,
+    )
     assert "all" not in said
     killed(answer)
 
 
 @pytest.mark.weaken("memory")
 def test_memory_files(backend):
-    answer, said = backend.attack(OVER + "fd = os.memfd_create('m')\nfor _ in range(CEILING >> 20): os.write(fd, b'x' * (1 << 20))\nsaid(all=True)", memory_mb=LIMIT)
+    answer, said = backend.attack(
+        OVER
+        + "fd = os.memfd_create('m')\nfor _ in range(CEILING >> 20): os.write(fd, b'x' * (1 << 20))\nsaid(all=True)",
+        memory_mb=LIMIT,
+    )
     assert "all" not in said
     killed(answer)
 
 
 def test_private_files(backend):
-    answer, said = backend.attack(OVER + """
+    answer, said = backend.attack(
+        OVER
+        + """
 try:
     for n in range(CEILING >> 20):
         with open(f'/tmp/f{n}', 'wb') as f: f.write(b'x' * (1 << 20))
     said(all=True)
 except OSError as e: said(error=_name(e.errno))
-""", memory_mb=LIMIT)
+""",
+        memory_mb=LIMIT,
+    )
     contained(answer, said)
 
 
 def test_system_v_shared_memory(backend):
-    answer, said = backend.attack(OVER + """
+    answer, said = backend.attack(
+        OVER
+        + """
 libc.shmat.restype = ctypes.c_void_p
 got = 0
 for _ in range(CEILING >> 22):
@@ -69,18 +87,24 @@ for _ in range(CEILING >> 22):
     if p in (None, ctypes.c_void_p(-1).value): break
     ctypes.memset(p, 1, 4 << 20); got += 4
 said(all=got << 20 >= CEILING)
-""", memory_mb=LIMIT)
+""",
+        memory_mb=LIMIT,
+    )
     contained(answer, said)
 
 
 def test_posix_shared_memory(backend):
-    answer, said = backend.attack(OVER + """
+    answer, said = backend.attack(
+        OVER
+        + """
 try:
     with open('/dev/shm/x', 'wb') as f:
         for _ in range(CEILING >> 20): f.write(b'x' * (1 << 20))
     said(all=True)
 except OSError as e: said(error=_name(e.errno))
-""", memory_mb=LIMIT)
+""",
+        memory_mb=LIMIT,
+    )
     contained(answer, said)
 
 
@@ -119,7 +143,8 @@ def test_many_small_kernel_objects(backend, kind):
 
 def test_kernel_objects_of_many_processes(backend):
     """Each process may open 1,024 files; 100 of them hold 100,000 pipes with 64 KiB each, or are stopped before that."""
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 for _ in range(100):
     if os.fork() == 0:
         try:
@@ -128,7 +153,10 @@ for _ in range(100):
         except OSError: signal.pause()
 time.sleep(3)
 said(all=True)
-""", memory_mb=LIMIT, timeout_s=15)
+""",
+        memory_mb=LIMIT,
+        timeout_s=15,
+    )
     outcome = answer["outcome"]
     assert outcome["memory_peak_bytes"] <= (LIMIT + 2) << 20
     assert outcome["oom_kills"] >= 1 or outcome["cause"] in ("timeout", "exited")
@@ -136,7 +164,8 @@ said(all=True)
 
 def test_page_tables(backend):
     """One byte in each 2 MiB costs a page and a page table each: 8 KiB; 64 MiB of limit are 8,192 of them."""
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 import mmap
 size = 200000 * (2 << 20)
 libc.mmap.restype = ctypes.c_void_p
@@ -145,29 +174,38 @@ base = libc.mmap(None, size, 3, 0x4022, -1, 0)
 if base in (None, ctypes.c_void_p(-1).value): said(error='mmap'); os._exit(0)
 for i in range(0, size, 2 << 20): ctypes.memset(base + i, 1, 1)
 said(all=True)
-""", memory_mb=LIMIT)
+""",
+        memory_mb=LIMIT,
+    )
     contained(answer, said)
 
 
 def test_locking_memory(backend):
-    answer, said = backend.attack(OVER + """
+    answer, said = backend.attack(
+        OVER
+        + """
 import mmap
 m = mmap.mmap(-1, CEILING)
 address = ctypes.addressof(ctypes.c_char.from_buffer(m))
 said(mlock=call(N['mlock'], address, ctypes.c_long(CEILING)))
-""", memory_mb=LIMIT)
+""",
+        memory_mb=LIMIT,
+    )
     assert said.get("mlock") != "ok"
     assert answer["outcome"]["cause"] in ("exited", "memory")
 
 
 def test_memory_of_many_processes_together(backend):
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 for _ in range(20):
     if os.fork() == 0:
         x = bytearray(b'x' * (16 << 20)); time.sleep(5); os._exit(0)
 dead = [os.wait()[1] for _ in range(20)]
 said(killed=sum(os.WIFSIGNALED(d) and os.WTERMSIG(d) == 9 for d in dead))
-""", memory_mb=LIMIT)
+""",
+        memory_mb=LIMIT,
+    )
     outcome = answer["outcome"]
     assert outcome["oom_kills"] >= 1 and outcome["memory_peak_bytes"] <= (LIMIT + 2) << 20
     if outcome["cause"] == "exited":
@@ -185,12 +223,16 @@ said(lower=attempt(lambda: open('/proc/self/oom_score_adj', 'w').write('-1000'))
 
 def test_the_agent_survives_the_codes_memory(backend):
     """The code's group is killed, the agent is not in it: artifacts and output still come."""
-    answer, _ = backend.attack("""
+    answer, _ = backend.attack(
+        """
 open('artifacts/kept', 'w').write('kept')
 print('printed', flush=True)
 x = []
 while True: x.append(bytearray(1 << 20))
-""", memory_mb=LIMIT, artifacts=True)
+""",
+        memory_mb=LIMIT,
+        artifacts=True,
+    )
     killed(answer)
     assert "printed" in answer["stdout"] and [entry["name"] for entry in answer["artifacts"]] == ["kept"]
 
@@ -204,8 +246,14 @@ def test_memory_thrash_is_over_soon(backend):
 
 def test_two_guests_do_not_share_a_limit(backend):
     from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(backend.attack, "x = bytearray(b'x' * (100 << 20)); time.sleep(1); said(ok=True)", memory_mb=160) for _ in range(2)]
+        both = [
+            pool.submit(
+                backend.attack, "x = bytearray(b'x' * (100 << 20)); time.sleep(1); said(ok=True)", memory_mb=160
+            )
+            for _ in range(2)
+        ]
         for one in both:
             answer, said = one.result()
             assert exited(answer) and said["ok"]
@@ -214,6 +262,7 @@ def test_two_guests_do_not_share_a_limit(backend):
 def test_daemon_memory_does_not_grow_with_the_guests(backend):
     def resident():
         return sum(host.status_kb(backend.daemon.role(role)) for role in ("warden", "gateway"))
+
     backend.attack("x = []\nwhile True: x.append(bytearray(1 << 20))", memory_mb=LIMIT)
     before = resident()
     for _ in range(5):

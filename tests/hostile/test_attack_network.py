@@ -1,31 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks by way of the network: with it off there is nothing but a loopback of one's own."""
+
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from lib.attack import exited
 
-CUT_OFF = {"ENETUNREACH", "EHOSTUNREACH", "ECONNREFUSED", "EPERM", "EACCES", "ENETDOWN", "EADDRNOTAVAIL", "ETIMEDOUT", "EAFNOSUPPORT", "gaierror", "TimeoutError"}
+CUT_OFF = {
+    "ENETUNREACH",
+    "EHOSTUNREACH",
+    "ECONNREFUSED",
+    "EPERM",
+    "EACCES",
+    "ENETDOWN",
+    "EADDRNOTAVAIL",
+    "ETIMEDOUT",
+    "EAFNOSUPPORT",
+    "gaierror",
+    "TimeoutError",
+}
 
 
 def test_interfaces(backend):
-    answer, said = backend.attack("said(names=[n for _, n in socket.if_nameindex()], dev=[l.split(':')[0].strip() for l in open('/proc/net/dev') if ':' in l], routes=open('/proc/net/route').read().count('\\n') - 1)")
+    answer, said = backend.attack(
+        "said(names=[n for _, n in socket.if_nameindex()], dev=[l.split(':')[0].strip() for l in open('/proc/net/dev') if ':' in l], routes=open('/proc/net/route').read().count('\\n') - 1)"
+    )
     exited(answer)
     assert said["names"] == ["lo"] and said["dev"] == ["lo"] and said["routes"] <= 0
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "169.254.169.254", "169.254.1.1", "10.0.0.1", "192.168.0.1", "172.17.0.1", "100.100.100.200", "255.255.255.255",
-                                     "224.0.0.1", "fd00:ec2::254", "fe80::1%lo", "2606:4700:4700::1111"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "1.1.1.1",
+        "8.8.8.8",
+        "169.254.169.254",
+        "169.254.1.1",
+        "10.0.0.1",
+        "192.168.0.1",
+        "172.17.0.1",
+        "100.100.100.200",
+        "255.255.255.255",
+        "224.0.0.1",
+        "fd00:ec2::254",
+        "fe80::1%lo",
+        "2606:4700:4700::1111",
+    ],
+)
 @pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
 def test_reaching_out(backend, address, kind):
     family = "AF_INET6" if ":" in address else "AF_INET"
     answer, said = backend.attack(f"""
 def reach():
     s = socket.socket(socket.{family}, socket.{kind}); s.settimeout(2)
-    if {kind == 'SOCK_DGRAM'}: s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    if {kind == "SOCK_DGRAM"}: s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
     s.connect(socket.getaddrinfo({address!r}, 80, socket.{family}, socket.{kind})[0][4]); s.send(b'x')
 said(reach=attempt(reach))
 """)
@@ -89,16 +119,23 @@ def two_guests(backend, first, second):
 
 
 def test_abstract_sockets_of_another_guest(backend):
-    said = two_guests(backend, "s = socket.socket(socket.AF_UNIX); s.bind('\\0guest-7723'); s.listen()", """
+    said = two_guests(
+        backend,
+        "s = socket.socket(socket.AF_UNIX); s.bind('\\0guest-7723'); s.listen()",
+        """
 s = socket.socket(socket.AF_UNIX)
 said(connect=attempt(s.connect, '\\0guest-7723'), listed='guest-7723' in open('/proc/net/unix').read())
-""")
+""",
+    )
     assert said["connect"] == "ECONNREFUSED" and not said["listed"]
 
 
 def test_ports_of_another_guest(backend):
-    said = two_guests(backend, "s = socket.socket(); s.bind(('127.0.0.1', 18080)); s.listen()",
-                      "said(connect=attempt(socket.create_connection, ('127.0.0.1', 18080), 1), bind=attempt(socket.socket().bind, ('127.0.0.1', 18080)), tcp=open('/proc/net/tcp').read().count(':46A0'))")
+    said = two_guests(
+        backend,
+        "s = socket.socket(); s.bind(('127.0.0.1', 18080)); s.listen()",
+        "said(connect=attempt(socket.create_connection, ('127.0.0.1', 18080), 1), bind=attempt(socket.socket().bind, ('127.0.0.1', 18080)), tcp=open('/proc/net/tcp').read().count(':46A0'))",
+    )
     assert said["connect"] == "ECONNREFUSED" and said["bind"] == "ok" and said["tcp"] <= 1
 
 
@@ -124,13 +161,28 @@ for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'))
 
 
 @pytest.mark.weaken("seccomp")
-@pytest.mark.parametrize("name,code", [
-    ("raw", "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)"), ("packet", "socket.socket(17, socket.SOCK_RAW, 768)"), ("packet dgram", "socket.socket(17, socket.SOCK_DGRAM, 768)"),
-    ("vsock", "socket.socket(40, socket.SOCK_STREAM)"), ("bluetooth", "socket.socket(31, socket.SOCK_RAW, 1)"), ("alg", "socket.socket(38, socket.SOCK_SEQPACKET)"),
-    ("can", "socket.socket(29, socket.SOCK_RAW, 1)"), ("tipc", "socket.socket(30, socket.SOCK_RDM)"), ("xdp", "socket.socket(44, socket.SOCK_RAW)"), ("qipcrtr", "socket.socket(42, socket.SOCK_DGRAM)"),
-    ("key", "socket.socket(15, socket.SOCK_RAW, 2)"), ("netlink xfrm", "socket.socket(16, socket.SOCK_RAW, 6)"), ("netlink netfilter", "socket.socket(16, socket.SOCK_RAW, 12)"),
-    ("netlink audit", "socket.socket(16, socket.SOCK_RAW, 9)"), ("netlink uevent", "socket.socket(16, socket.SOCK_DGRAM, 15)"), ("smc", "socket.socket(43, socket.SOCK_STREAM)"), ("rds", "socket.socket(21, socket.SOCK_SEQPACKET)"),
-])
+@pytest.mark.parametrize(
+    "name,code",
+    [
+        ("raw", "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)"),
+        ("packet", "socket.socket(17, socket.SOCK_RAW, 768)"),
+        ("packet dgram", "socket.socket(17, socket.SOCK_DGRAM, 768)"),
+        ("vsock", "socket.socket(40, socket.SOCK_STREAM)"),
+        ("bluetooth", "socket.socket(31, socket.SOCK_RAW, 1)"),
+        ("alg", "socket.socket(38, socket.SOCK_SEQPACKET)"),
+        ("can", "socket.socket(29, socket.SOCK_RAW, 1)"),
+        ("tipc", "socket.socket(30, socket.SOCK_RDM)"),
+        ("xdp", "socket.socket(44, socket.SOCK_RAW)"),
+        ("qipcrtr", "socket.socket(42, socket.SOCK_DGRAM)"),
+        ("key", "socket.socket(15, socket.SOCK_RAW, 2)"),
+        ("netlink xfrm", "socket.socket(16, socket.SOCK_RAW, 6)"),
+        ("netlink netfilter", "socket.socket(16, socket.SOCK_RAW, 12)"),
+        ("netlink audit", "socket.socket(16, socket.SOCK_RAW, 9)"),
+        ("netlink uevent", "socket.socket(16, socket.SOCK_DGRAM, 15)"),
+        ("smc", "socket.socket(43, socket.SOCK_STREAM)"),
+        ("rds", "socket.socket(21, socket.SOCK_SEQPACKET)"),
+    ],
+)
 def test_sockets_of_other_families(backend, name, code):
     answer, said = backend.attack(f"said(made=attempt(lambda: {code}))")
     exited(answer)
@@ -181,7 +233,9 @@ os._exit(0)
 
 @pytest.mark.weaken("netns")
 def test_the_counters_of_the_loopback_tell_nothing(backend):
-    answer, _ = backend.attack("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); [s.sendto(b'x' * 100, ('127.0.0.1', 9)) for _ in range(100)]")
+    answer, _ = backend.attack(
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); [s.sendto(b'x' * 100, ('127.0.0.1', 9)) for _ in range(100)]"
+    )
     for _ in range(6):
         answer, said = backend.attack("said(lo=next(l for l in open('/proc/net/dev') if 'lo:' in l).split()[1:3])")
         exited(answer)
@@ -220,5 +274,3 @@ try:
 except OSError as e: said(error=_name(e.errno) if e.errno else 'timeout')
 """)
     exited(answer)
-
-

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floods and poisons on the output streams."""
+
 import time
 
 import pytest
-
 from lib import host
 from lib.client import collect, stdout_bytes
 
@@ -30,8 +30,11 @@ def test_endless_flood_ends_at_the_deadline(backend):
     assert answer["outcome"]["stdout"]["truncated"] and len(answer["stdout"]) == MB
 
 
-@pytest.mark.parametrize("unit", ["b'\\0'", "b'\\xff\\xfe'", "b'\\x1b[2J\\x1b]0;t\\x07'", "b'no newline '", "b'\\n'", "b'\\r'", "b'\\xe2\\x82'"],
-                         ids=["nul", "invalid utf-8", "ansi", "no newline", "newlines", "returns", "cut characters"])
+@pytest.mark.parametrize(
+    "unit",
+    ["b'\\0'", "b'\\xff\\xfe'", "b'\\x1b[2J\\x1b]0;t\\x07'", "b'no newline '", "b'\\n'", "b'\\r'", "b'\\xe2\\x82'"],
+    ids=["nul", "invalid utf-8", "ansi", "no newline", "newlines", "returns", "cut characters"],
+)
 def test_poison(backend, unit):
     answer = backend.run(f"import os\nfor _ in range(64): os.write(1, ({unit} * 10000)[:8192])")
     expected = b"".join(((eval(unit) * 10000)[:8192]) for _ in range(64))  # noqa: S307  (our own literal)
@@ -45,6 +48,7 @@ def test_single_bytes(backend):
 
 def test_flood_does_not_delay_others(backend):
     from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(3) as pool:
         floods = [pool.submit(backend.attack, "while True: os.write(1, b'x' * 65536)", timeout_s=3) for _ in range(2)]
         time.sleep(0.5)
@@ -57,7 +61,9 @@ def test_flood_does_not_delay_others(backend):
 def test_flood_does_not_fill_the_daemon(backend):
     gateway = backend.daemon.role("gateway")
     before = host.status_kb(gateway, "VmHWM")
-    for _ in backend.daemon.stream("import os\nfor _ in range(3000): os.write(1, b'x' * 65536)", backend=backend.name, timeout_s=20):
+    for _ in backend.daemon.stream(
+        "import os\nfor _ in range(3000): os.write(1, b'x' * 65536)", backend=backend.name, timeout_s=20
+    ):
         pass
     assert host.status_kb(gateway, "VmHWM") - before < 32 * 1024
 
@@ -66,10 +72,17 @@ def test_a_client_that_reads_nothing(backend):
     """Backpressure reaches the program; the deadline still ends it, and no other run waits."""
     import json
     import socket
-    body = json.dumps({"language": "python", "code": "while True: print('x' * 1000)", "timeout_s": 3, "backend": backend.name}).encode()
+
+    body = json.dumps(
+        {"language": "python", "code": "while True: print('x' * 1000)", "timeout_s": 3, "backend": backend.name}
+    ).encode()
     with socket.create_connection(("127.0.0.1", backend.daemon.port)) as sock:
-        sock.sendall(b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\nAuthorization: Bearer " + backend.daemon.key.encode() +
-                     b"\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        sock.sendall(
+            b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\nAuthorization: Bearer "
+            + backend.daemon.key.encode()
+            + b"\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+            + body
+        )
         time.sleep(1)
         assert backend.run("print(1)")["stdout"] == "1\n"
         time.sleep(3)
@@ -77,7 +90,11 @@ def test_a_client_that_reads_nothing(backend):
 
 
 def test_interleaved_streams_with_one_closed(backend):
-    out, err, others = collect(backend.daemon.stream("import os\nos.close(2)\nfor i in range(1000): os.write(1, b'x' * 1000)", backend=backend.name))
+    out, err, others = collect(
+        backend.daemon.stream(
+            "import os\nos.close(2)\nfor i in range(1000): os.write(1, b'x' * 1000)", backend=backend.name
+        )
+    )
     assert len(out) == 1000000 and err == b"" and others["outcome"][0]["outcome"]["cause"] == "exited"
 
 
@@ -91,7 +108,10 @@ for name in ('/proc/self/fd/1', '/dev/stdout'):
 
 
 def test_shrinking_and_growing_the_pipe(backend):
-    answer, said = backend.attack("import fcntl\nsaid(small=attempt(fcntl.fcntl, 1, 1031, 4096), big=attempt(fcntl.fcntl, 1, 1031, 1 << 30))\nos.set_blocking(1, False)\ntry:\n    while True: os.write(1, b'x' * 4096)\nexcept BlockingIOError: pass\nos._exit(0)", timeout_s=5)
+    answer, said = backend.attack(
+        "import fcntl\nsaid(small=attempt(fcntl.fcntl, 1, 1031, 4096), big=attempt(fcntl.fcntl, 1, 1031, 1 << 30))\nos.set_blocking(1, False)\ntry:\n    while True: os.write(1, b'x' * 4096)\nexcept BlockingIOError: pass\nos._exit(0)",
+        timeout_s=5,
+    )
     assert said["big"] != "ok" and answer["outcome"]["cause"] in ("exited", "timeout")
 
 

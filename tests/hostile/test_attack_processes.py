@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks by many, undying or misplaced processes."""
+
 import time
 
 import pytest
-
 from lib import host
 from lib.attack import exited
 
 
 def nothing_of(backend, marker, seconds=5):
     """No process whose command line or environment has the marker is left in a guest."""
-    return host.wait_for(lambda: not [pid for pid in backend.guest_pids() if marker in " ".join(host.cmdline(pid))], seconds)
+    return host.wait_for(
+        lambda: not [pid for pid in backend.guest_pids() if marker in " ".join(host.cmdline(pid))], seconds
+    )
 
 
 @pytest.mark.weaken("pids")
@@ -33,12 +35,15 @@ os._exit(0)
 
 @pytest.mark.weaken("pids")
 def test_exponential_fork_bomb(backend):
-    answer, _ = backend.attack("""
+    answer, _ = backend.attack(
+        """
 for _ in range(12):
     try: os.fork()
     except OSError: pass
 time.sleep(20)
-""", timeout_s=2)
+""",
+        timeout_s=2,
+    )
     assert answer["outcome"]["cause"] == "timeout" and 10 < answer["outcome"]["processes_left"] <= 128
 
 
@@ -49,7 +54,8 @@ def test_bash_fork_bomb(backend):
 
 
 def test_vfork_bomb(backend):
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 import subprocess
 made = []
 try:
@@ -57,7 +63,9 @@ try:
 except OSError as e: said(error=_name(e.errno))
 said(made=len(made))
 os._exit(0)
-""", memory_mb=512)
+""",
+        memory_mb=512,
+    )
     outcome = exited(answer)
     assert said["error"] == "EAGAIN" and said["made"] < 128 and outcome["processes_left"] == said["made"]
 
@@ -80,19 +88,23 @@ os._exit(0)
 @pytest.mark.weaken("pids")
 def test_fork_chain(backend):
     """Each child forks the next and ends: never many at once, always a new one (openai/codex#38909)."""
-    answer, _ = backend.attack("""
+    answer, _ = backend.attack(
+        """
 os.setsid() if os.getpid() != os.getsid(0) else None
 end = time.monotonic() + 60
 while time.monotonic() < end:
     if os.fork(): os._exit(0)
-""", timeout_s=2)
+""",
+        timeout_s=2,
+    )
     assert answer["outcome"]["cause"] in ("exited", "timeout")
     began = time.monotonic()
     assert backend.run("print(1)")["stdout"] == "1\n" and time.monotonic() - began < 2
 
 
 def test_fork_chain_that_leaves_kernel_objects(backend):
-    answer, _ = backend.attack("""
+    answer, _ = backend.attack(
+        """
 held = []
 for _ in range(4000):
     try: held.append(os.pipe())
@@ -100,7 +112,10 @@ for _ in range(4000):
     try:
         if os.fork(): signal.pause()
     except OSError: signal.pause()
-""", timeout_s=3, memory_mb=64)
+""",
+        timeout_s=3,
+        memory_mb=64,
+    )
     assert answer["outcome"]["cause"] in ("timeout", "memory", "signalled")
 
 
@@ -165,11 +180,14 @@ os._exit(0)
 def test_signal_proof_program(backend, ignored):
     signals = "range(1, 65)" if ignored == "every signal" else f"[signal.{ignored}]"
     began = time.monotonic()
-    answer, _ = backend.attack(f"""
+    answer, _ = backend.attack(
+        f"""
 for s in {signals}: attempt(signal.signal, s, signal.SIG_IGN)
 attempt(signal.pthread_sigmask, signal.SIG_BLOCK, range(1, 65))
 while True: time.sleep(1)
-""", timeout_s=1)
+""",
+        timeout_s=1,
+    )
     assert answer["outcome"]["cause"] == "timeout" and time.monotonic() - began < 2.5
 
 
@@ -215,12 +233,15 @@ said(sent=sent)
 
 
 def test_timers_by_the_thousand(backend):
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 timer = ctypes.c_int()
 made = 0
 while made < 200000 and call(222 if X86 else 107, 1, None, ctypes.byref(timer)) == 'ok': made += 1
 said(made=made)
-""", memory_mb=64)
+""",
+        memory_mb=64,
+    )
     assert answer["outcome"]["cause"] in ("exited", "memory")
 
 
@@ -235,7 +256,9 @@ said(hit=hit)
 
 def test_orphans_survive_no_run(backend):
     for _ in range(5):
-        backend.attack("for _ in range(10):\n    if os.fork() == 0:\n        os.setsid()\n        os.execv('/bin/sleep', ['sleep', '8642'])\nos._exit(0)")
+        backend.attack(
+            "for _ in range(10):\n    if os.fork() == 0:\n        os.setsid()\n        os.execv('/bin/sleep', ['sleep', '8642'])\nos._exit(0)"
+        )
     assert nothing_of(backend, "8642")
 
 
@@ -245,7 +268,9 @@ def test_exec_of_the_interpreter_away(backend):
 
 
 def test_exec_chain(backend):
-    answer, _ = backend.attack("os.execv('/bin/bash', ['bash', '-c', 'i=0; while [ $i -lt 50 ]; do i=$((i+1)); /bin/true; done; exec /bin/sh -c \"exit 12\"'])")
+    answer, _ = backend.attack(
+        "os.execv('/bin/bash', ['bash', '-c', 'i=0; while [ $i -lt 50 ]; do i=$((i+1)); /bin/true; done; exec /bin/sh -c \"exit 12\"'])"
+    )
     exited(answer, 12)
 
 
@@ -263,14 +288,22 @@ said(core=os.WCOREDUMP(os.waitpid(pid, 0)[1]))
 
 @pytest.mark.weaken("cpu")
 def test_more_than_the_share_of_cpu(lonely):
-    answer, _ = lonely(cpu_percent=30).attack("for _ in range(3):\n    if os.fork() == 0: break\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass\nif os.getppid() != 1: os._exit(0)\n[attempt(os.wait) for _ in range(3)]")
+    answer, _ = lonely(cpu_percent=30).attack(
+        "for _ in range(3):\n    if os.fork() == 0: break\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass\nif os.getppid() != 1: os._exit(0)\n[attempt(os.wait) for _ in range(3)]"
+    )
     assert answer["outcome"]["cpu_ms"] < 1100, answer["outcome"]
 
 
 def test_cpu_hogs_do_not_starve_others(backend):
     from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(4) as pool:
-        hogs = [pool.submit(backend.attack, "for _ in range(50):\n    if os.fork() == 0: break\nwhile True: pass", timeout_s=3) for _ in range(3)]
+        hogs = [
+            pool.submit(
+                backend.attack, "for _ in range(50):\n    if os.fork() == 0: break\nwhile True: pass", timeout_s=3
+            )
+            for _ in range(3)
+        ]
         time.sleep(0.8)
         began = time.monotonic()
         assert backend.run("print('through')")["stdout"] == "through\n"

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that lie about how they ended. Run on `none` as well: truth does not depend on isolation."""
+
 import json
 import os
 import time
 
 import pytest
-
 from lib.attack import Backend, exited
 from lib.client import artifacts
 
-LOOKALIKES = ['{"outcome":{"cause":"exited","exit_code":0}}', '{"type":"outcome","outcome":{"cause":"timeout"}}', "__SENTINEL_1_0__", "\x1e\x1fEXIT 0\n",
-              "data: {\"result\": 1}\n\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "0\r\n\r\n", "E\0\0\0\1\0\0\0"]
+LOOKALIKES = [
+    '{"outcome":{"cause":"exited","exit_code":0}}',
+    '{"type":"outcome","outcome":{"cause":"timeout"}}',
+    "__SENTINEL_1_0__",
+    "\x1e\x1fEXIT 0\n",
+    'data: {"result": 1}\n\n',
+    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "0\r\n\r\n",
+    "E\0\0\0\1\0\0\0",
+]
 
 
 @pytest.fixture(scope="module", params=["isolated", "none"])
@@ -20,6 +28,7 @@ def place(request, shared_backend):
         yield shared_backend
         return
     from lib.daemon import Daemon
+
     with Daemon(allow_none=True, min_isolation="none") as daemon:
         yield Backend(daemon, "none")
 
@@ -32,7 +41,9 @@ def test_printed_lookalikes(place, text):
 
 
 def test_printed_lookalikes_in_a_stream(place):
-    events = [event for _, event in place.daemon.stream(f"print({LOOKALIKES[1]!r}); raise SystemExit(4)", backend=place.name)]
+    events = [
+        event for _, event in place.daemon.stream(f"print({LOOKALIKES[1]!r}); raise SystemExit(4)", backend=place.name)
+    ]
     assert [event["type"] for event in events].count("outcome") == 1
     assert events[-1]["outcome"]["cause"] == "exited" and events[-1]["outcome"]["exit_code"] == 4
 
@@ -78,7 +89,9 @@ def test_sleeping_is_told_as_a_timeout_only_at_the_limit(place):
 
 
 def test_dying_by_a_signal_near_the_limit_is_the_signal(place):
-    answer = place.run("import os, signal, time\nsignal.alarm(0)\ntime.sleep(0.7)\nos.kill(os.getpid(), signal.SIGTERM)", timeout_s=1)
+    answer = place.run(
+        "import os, signal, time\nsignal.alarm(0)\ntime.sleep(0.7)\nos.kill(os.getpid(), signal.SIGTERM)", timeout_s=1
+    )
     assert answer["outcome"]["cause"] == "signalled" and answer["outcome"]["signal"] == 15
 
 
@@ -94,7 +107,8 @@ def test_output_of_a_program_that_ends_within_a_write(place):
 
 
 def test_a_child_killed_for_memory_while_the_parent_lives(backend):
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 pid = os.fork()
 if pid == 0:
     attempt(lambda: open('/proc/self/oom_score_adj', 'w').write('1000'))
@@ -103,7 +117,9 @@ if pid == 0:
 status = os.waitpid(pid, 0)[1]
 said(signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
 sys.exit(5)
-""", memory_mb=96)
+""",
+        memory_mb=96,
+    )
     outcome = answer["outcome"]
     assert said["signal"] == 9 and outcome["oom_kills"] >= 1
     assert (outcome["cause"], answer["exit_code"]) == ("exited", 5), outcome
@@ -146,7 +162,10 @@ def test_a_program_that_is_denied_nothing(backend):
 
 def test_none_says_that_nothing_isolates(place):
     answer = place.run("print(1)")
-    assert answer["outcome"]["isolation"] == ("none" if place.name == "none" else "namespace") and answer["backend"] == place.name
+    assert (
+        answer["outcome"]["isolation"] == ("none" if place.name == "none" else "namespace")
+        and answer["backend"] == place.name
+    )
 
 
 def test_processes_left_are_counted(backend):
@@ -156,7 +175,9 @@ def test_processes_left_are_counted(backend):
 
 
 def test_threads_are_no_processes_left(backend):
-    answer, _ = backend.attack("import threading\nfor _ in range(5): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nos._exit(0)")
+    answer, _ = backend.attack(
+        "import threading\nfor _ in range(5): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nos._exit(0)"
+    )
     assert exited(answer)["processes_left"] == 0
 
 

@@ -7,6 +7,7 @@ that protection (those marked `weaken("NAME")`) fail, each of them at least once
     tests/hostile/weaken_check.py --long      all that any test names
     tests/hostile/weaken_check.py NAME...     these
 """
+
 import argparse
 import os
 import re
@@ -47,8 +48,14 @@ def results(name, folder):
     """{test function: [passed?, ...]} of the tests that watch this protection."""
     report = tempfile.mkstemp(prefix="cordon-weak-", suffix=".xml")[1]
     try:
-        subprocess.run([PYTHON, "-m", "pytest", "-q", "--weakened", name, f"--junitxml={report}", "tests/hostile"], cwd=ROOT, check=False,
-                       capture_output=True, timeout=1200, env={**os.environ, "CORDON_BIN": os.path.join(folder, "cordon")})
+        subprocess.run(
+            [PYTHON, "-m", "pytest", "-q", "--weakened", name, f"--junitxml={report}", "tests/hostile"],
+            cwd=ROOT,
+            check=False,
+            capture_output=True,
+            timeout=1200,
+            env={**os.environ, "CORDON_BIN": os.path.join(folder, "cordon")},
+        )
         found = {}
         for case in xml.parse(report).getroot().iter("testcase"):
             if case.find("skipped") is None:
@@ -68,7 +75,9 @@ def check(name, keep):
             shutil.rmtree(folder, ignore_errors=True)
     blind = [test for test, passes in found.items() if all(passes)]
     for test, passes in sorted(found.items()):
-        print(f"{'ok' if test not in blind else 'not ok'} - without {name}: {test} fails in {passes.count(False)} of {len(passes)}")
+        print(
+            f"{'ok' if test not in blind else 'not ok'} - without {name}: {test} fails in {passes.count(False)} of {len(passes)}"
+        )
     if not found:
         print(f"not ok - without {name}: no test ran")
     return bool(found) and not blind

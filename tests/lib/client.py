@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of the native door: one request an HTTP exchange, or a stream of events as they come."""
+
 import base64
 import http.client
 import json
@@ -82,8 +83,9 @@ class Client:
         connection = self.connection(timeout)
         began = time.monotonic()
         try:
-            connection.request("POST", "/v1/runs", json.dumps(request_body(code, language, fields)),
-                               self.headers({"Accept": NDJSON}))
+            connection.request(
+                "POST", "/v1/runs", json.dumps(request_body(code, language, fields)), self.headers({"Accept": NDJSON})
+            )
             answer = connection.getresponse()
             assert answer.status == 200, (answer.status, answer.read())
             assert answer.headers["Content-Type"].split(";")[0] == NDJSON
@@ -156,8 +158,9 @@ def event_bytes(event):
 
 def artifacts(answer):
     """{name: bytes} of the returned artifacts."""
-    return {entry["name"]: base64.b64decode(entry["content_b64"]) for entry in answer["artifacts"]
-            if "content_b64" in entry}
+    return {
+        entry["name"]: base64.b64decode(entry["content_b64"]) for entry in answer["artifacts"] if "content_b64" in entry
+    }
 
 
 def dropped(answer):

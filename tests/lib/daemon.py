@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon of our own, on a port of its own, with a state folder of its own; and the command line."""
+
 import json
 import os
 import re
@@ -53,16 +54,35 @@ def cli(*args, stdin=b"", env=None, cwd=None, timeout=60, prefix=(), **settings)
     full = environment(settings)
     full.update(env or {})
     began = time.monotonic()
-    done = subprocess.run([*prefix, BIN, *map(str, args)], input=stdin, capture_output=True, env=full, cwd=cwd,
-                          timeout=timeout, check=False)
+    done = subprocess.run(
+        [*prefix, BIN, *map(str, args)],
+        input=stdin,
+        capture_output=True,
+        env=full,
+        cwd=cwd,
+        timeout=timeout,
+        check=False,
+    )
     return Result(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
 
 
 class Daemon(Client):
     """Started by the constructor, ready when it returns; use as a context manager."""
 
-    def __init__(self, *, key=True, flags=(), state=None, listen=None, prefix=(), nofile=None, ready=True, tls=None,
-                 env=None, **settings):
+    def __init__(
+        self,
+        *,
+        key=True,
+        flags=(),
+        state=None,
+        listen=None,
+        prefix=(),
+        nofile=None,
+        ready=True,
+        tls=None,
+        env=None,
+        **settings,
+    ):
         self.own_state = state is None
         self.state = state or tempfile.mkdtemp(prefix="cordon-test-")
         port = host.free_port()
@@ -90,9 +110,15 @@ class Daemon(Client):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self.nofile, self.nofile))
 
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen([*self.prefix, BIN, "serve", "--listen", self.listen, "--state", self.state,
-                                             *self.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env=self.env, cwd="/", preexec_fn=prepare if self.nofile else None)
+            self.process = subprocess.Popen(
+                [*self.prefix, BIN, "serve", "--listen", self.listen, "--state", self.state, *self.flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.env,
+                cwd="/",
+                preexec_fn=prepare if self.nofile else None,
+            )
         if ready and not self.wait_ready():
             text = self.log()
             self.close()
@@ -106,6 +132,7 @@ class Daemon(Client):
                 return self.get("/readyz", timeout=5).status == 200
             except OSError:
                 return False
+
         return host.wait_for(is_ready, seconds)
 
     def log(self):

@@ -4,6 +4,7 @@
 Other people's daemons may run on the same machine, so nothing here looks at names alone. The test process makes itself
 a *subreaper*: whatever a daemon leaves behind becomes its child, and so is found by walking down from our own pid.
 """
+
 import ctypes
 import os
 import re
@@ -29,7 +30,7 @@ def read(path, default=""):
 def stat_fields(pid):
     """The fields of /proc/PID/stat after the name: state first, then the parent. None when the process is gone."""
     text = read(f"/proc/{pid}/stat")
-    return text[text.rindex(")") + 2:].split() if ")" in text else None
+    return text[text.rindex(")") + 2 :].split() if ")" in text else None
 
 
 def processes():
@@ -122,9 +123,9 @@ def cgroup_roots(pids):
             mount = mounts.get(controllers.split(",")[0])
             if match and mount:
                 root, point = mount
-                inside = path[:match.end()]
+                inside = path[: match.end()]
                 if root != "/" and inside.startswith(root):
-                    inside = inside[len(root):]
+                    inside = inside[len(root) :]
                 found.add(point + inside)
     return found
 
