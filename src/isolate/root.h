@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * File trees. The template's root tree is made once, by root, in a mount namespace of its own, and is read-only:
+ * guests share it. A guest adds one private tmpfs and a proc of its own, which its process 1 mounts.
+ */
+#ifndef CORDON_ISOLATE_ROOT_H
+#define CORDON_ISOLATE_ROOT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+#define CORDON_ROOT_OWN "/run/cordon"         /* the drivers and the zygote's code in the template */
+#define CORDON_ROOT_GUEST "/run/cordon-guest" /* a guest's tmpfs: only the agent may enter it */
+#define CORDON_ROOT_HOME "/home/user"
+
+/* Ids that every guest has. */
+#define CORDON_CODE_UID 1000u
+#define CORDON_AGENT_UID 65533u
+
+struct cordon_root_file { /* goes to CORDON_ROOT_OWN, readable by all */
+    const char *name;
+    const void *data;
+    size_t size;
+};
+
+struct cordon_root_spec {
+    const struct cordon_root_file *files;
+    size_t file_count;
+    const char *const *folders; /* NULL-terminated: folders of the host at the same place (interpreters outside /usr) */
+    bool rootless;              /* in a user namespace: devices and proc can only be bound, not made */
+};
+
+/* Gives the calling process (single-threaded; CAP_SYS_ADMIN) a mount namespace of its own with the template's tree as
+ * its root. Nothing of the host's tree stays reachable. The tree is left writable. */
+int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *err);
+/* Another mount namespace with the same tree, read-only: what guests are cloned from. */
+int cordon_root_seal(struct cordon_error *err);
+
+struct cordon_root_guest {
+    uid_t code_uid, agent_uid; /* in the guest's user namespace; all of the caller's gids are like its uids */
+    uint64_t disk_bytes, disk_inodes;
+};
+
+/* A guest's mounts, by its process 1, with capabilities in its user namespace; ends with the agent's ids. Makes system
+ * calls only, since it runs in a clone that shares its maker's memory. Negative errno and *stage on failure. */
+int cordon_root_guest_mount(const struct cordon_root_guest *guest, const char **stage);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation. The child takes the owner's uid and unshares both namespaces, so that the user namespace
+ * belongs to the owner and the network namespace to the user namespace. It has then no privilege outside, so the
+ * parent writes its maps. The child brings loopback up (its ids are still unmapped, which the capabilities that it
+ * has in there do not mind), opens the descriptors and hands them back. Files below /proc/thread-self/net belong to the
+ * network namespace in which they were opened, not to that of their reader: pread(2) tells its state later.
+ */
+#include "isolate/slotns.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+enum { NS_USER, NS_NET, NS_SOCKSTAT, NS_DEV, NS_SOCKSTAT6, NS__COUNT };
+
+struct message {
+    int32_t status;
+    uint32_t fds;
+    uint64_t sockets;
+    char why[256];
+};
+
+/* --- the child --- */
+
+static int become_owner(const struct cordon_slotns_ids *ids)
+{
+    if (ids->single)
+        return 0;
+    /* Raw calls: this process has no threads, and libc's wrappers are for those that have. */
+    if (syscall(SYS_setresgid, ids->owner, ids->owner, ids->owner) < 0)
+        return -errno;
+    if (syscall(SYS_setresuid, ids->owner, ids->owner, ids->owner) < 0)
+        return -errno;
+    return 0;
+}
+
+static int loopback_up(void)
+{
+    cordon_autoclose int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq request = {.ifr_flags = IFF_UP | IFF_RUNNING};
+    if (sock < 0)
+        return -errno;
+    memcpy(request.ifr_name, "lo", sizeof "lo");
+    return ioctl(sock, SIOCSIFFLAGS, &request) < 0 ? -errno : 0; /* ::1 comes by itself, where IPv6 is on */
+}
+
+static int open_descriptors(struct cordon_slotns *ns)
+{
+    static const struct {
+        const char *path;
+        size_t member;
+        bool optional;
+    } files[] = {
+        {"/proc/thread-self/ns/user", offsetof(struct cordon_slotns, user), false},
+        {"/proc/thread-self/ns/net", offsetof(struct cordon_slotns, net), false},
+        {"/proc/thread-self/net/sockstat", offsetof(struct cordon_slotns, sockstat), false},
+        {"/proc/thread-self/net/dev", offsetof(struct cordon_slotns, dev), false},
+        {"/proc/thread-self/net/sockstat6", offsetof(struct cordon_slotns, sockstat6), true},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        int fd = open(files[i].path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 && !(files[i].optional && errno == ENOENT))
+            return -errno;
+        *(int *)(void *)((char *)ns + files[i].member) = fd;
+    }
+    return 0;
+}
+
+static bool read_sockets(int fd, uint64_t *ret)
+{
+    char text[1024];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    unsigned long long used;
+    if (sscanf(text, "sockets: used %llu", &used) != 1)
+        return false;
+    *ret = used;
+    return true;
+}
+
+static int in_namespaces(int sock)
+{
+    struct cordon_slotns ns = CORDON_SLOTNS_NONE;
+    char go;
+    if (cordon_send_fds(sock, "u", 1, NULL, 0, 0) < 0)
+        return -EPIPE;
+    int r = cordon_read_full(sock, &go, 1);
+    if (r < 0)
+        return r;
+    if ((r = loopback_up()) < 0 || (r = open_descriptors(&ns)) < 0)
+        return r;
+    if (!read_sockets(ns.sockstat, &ns.sockets))
+        return -EBADMSG;
+    return cordon_slotns_send(sock, &ns, NULL);
+}
+
+static void child_main(const struct cordon_slotns_ids *ids, int sock)
+{
+    static const char *const steps[] = {"take the zygote uid", "make a user and a network namespace",
+                                        "prepare the network namespace"};
+    size_t step = 0;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* our maker may be killed while we wait for it */
+    int r = become_owner(ids);
+    if (r == 0) {
+        step = 1;
+        r = unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0 ? -errno : 0;
+    }
+    if (r == 0) {
+        step = 2;
+        r = in_namespaces(sock);
+    }
+    if (r < 0) {
+        struct cordon_error err;
+        (void)cordon_fail_errno(&err, r, "%s", steps[step]);
+        (void)cordon_slotns_send(sock, NULL, &err); /* nobody else is there to tell */
+    }
+    _exit(r < 0);
+}
+
+/* --- the parent --- */
+
+static int write_map(pid_t pid, const char *file, const struct cordon_slotns_ids *ids)
+{
+    char path[64], line[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    if (ids->single)
+        (void)snprintf(line, sizeof line, "%u %u 1", ids->code_id, ids->base);
+    else
+        (void)snprintf(line, sizeof line, "0 %u %u", ids->base, ids->count);
+    return cordon_write_file(AT_FDCWD, path, line);
+}
+
+static int guide(pid_t pid, int sock, const struct cordon_slotns_ids *ids, struct cordon_slotns *ret,
+                 struct cordon_error *err)
+{
+    char text[sizeof(struct message)];
+    ssize_t n = recv(sock, text, sizeof text, MSG_PEEK); /* "u", or already a failure */
+    if (n <= 0)
+        return cordon_fail_errno(err, n < 0 ? -errno : -EPIPE, "wait for a slot's namespaces");
+    if (n != 1)
+        return cordon_slotns_receive(sock, ret, err);
+    (void)recv(sock, text, 1, 0); /* the byte that was just seen */
+    int r = write_map(pid, "uid_map", ids);
+    if (r < 0)
+        return cordon_fail_errno(err, r, "write the uid map of a slot (ids from %u)", ids->base);
+    r = write_map(pid, "gid_map", ids);
+    if (r < 0)
+        return cordon_fail_errno(err, r, "write the gid map of a slot (ids from %u)", ids->base);
+    n = cordon_send_fds(sock, "m", 1, NULL, 0, 0);
+    if (n < 0)
+        return cordon_fail_errno(err, (int)n, "go on with a slot's namespaces");
+    (void)recv(sock, text, 0, MSG_PEEK); /* waits for the answer or the end, which receive tells apart */
+    return cordon_slotns_receive(sock, ret, err);
+}
+
+int cordon_slotns_make(const struct cordon_slotns_ids *ids, struct cordon_slotns *ret, struct cordon_error *err)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return cordon_fail_errno(err, -errno, "make a socket for a slot's namespaces");
+    cordon_autoclose int ours = pair[0];
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(pair[0]); /* so that our end is seen when the maker dies */
+        child_main(ids, pair[1]);
+    }
+    int failed = -errno;
+    (void)close(pair[1]); /* the child's */
+    if (pid < 0)
+        return cordon_fail_errno(err, failed, "start a process for a slot's namespaces");
+    int r = guide(pid, ours, ids, ret, err);
+    cordon_close(&ours); /* ends a child that still waits */
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return r;
+}
+
+void cordon_slotns_done(struct cordon_slotns *ns)
+{
+    cordon_close(&ns->user);
+    cordon_close(&ns->net);
+    cordon_close(&ns->sockstat);
+    cordon_close(&ns->sockstat6);
+    cordon_close(&ns->dev);
+}
+
+int cordon_slotns_send(int sock, const struct cordon_slotns *ns, const struct cordon_error *failed)
+{
+    struct message message = {0};
+    int fds[NS__COUNT];
+    if (failed) {
+        message.status = failed->code;
+        (void)snprintf(message.why, sizeof message.why, "%.255s", failed->message);
+    } else {
+        message.sockets = ns->sockets;
+        message.fds = ns->sockstat6 >= 0 ? NS__COUNT : NS__COUNT - 1;
+        fds[NS_USER] = ns->user;
+        fds[NS_NET] = ns->net;
+        fds[NS_SOCKSTAT] = ns->sockstat;
+        fds[NS_DEV] = ns->dev;
+        fds[NS_SOCKSTAT6] = ns->sockstat6;
+    }
+    ssize_t n = cordon_send_fds(sock, &message, sizeof message, fds, message.fds, 0);
+    return n < 0 ? (int)n : 0;
+}
+
+int cordon_slotns_receive(int sock, struct cordon_slotns *ret, struct cordon_error *err)
+{
+    struct message message = {0};
+    int fds[NS__COUNT] = {-1, -1, -1, -1, -1};
+    size_t count = NS__COUNT;
+    ssize_t n = cordon_recv_fds(sock, &message, sizeof message, fds, &count, MSG_DONTWAIT);
+    if (n == (ssize_t)sizeof message && message.status == 0 && count == message.fds && count >= NS__COUNT - 1) {
+        *ret = (struct cordon_slotns){fds[NS_USER], fds[NS_NET],      fds[NS_SOCKSTAT], fds[NS_SOCKSTAT6],
+                                      fds[NS_DEV],  message.sockets};
+        return 0;
+    }
+    for (size_t i = 0; n >= 0 && i < count; i++)
+        cordon_close(&fds[i]);
+    if (n == (ssize_t)sizeof message && message.status < 0) {
+        message.why[sizeof message.why - 1] = '\0';
+        return cordon_fail(err, message.status, CORDON_ERROR_UNAVAILABLE, "%s", message.why);
+    }
+    return cordon_fail_errno(err, n < 0 ? (int)n : -EPIPE, "receive a slot's namespaces");
+}
+
+/* --- between guests --- */
+
+/* True when every number behind the colon of each line of interest is zero. */
+static bool all_zero(const char *numbers)
+{
+    for (; *numbers && *numbers != '\n'; numbers++)
+        if (*numbers >= '1' && *numbers <= '9')
+            return false;
+    return true;
+}
+
+static bool loopback_untouched(int fd)
+{
+    char text[2048];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    const char *at = strstr(text, "lo:");
+    return at && all_zero(at + 3);
+}
+
+static bool no_sockets6(int fd)
+{
+    char text[1024];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    for (const char *line = text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        const char *colon = strchr(line, ':');
+        if (!colon || !all_zero(colon + 1))
+            return false;
+    }
+    return true;
+}
+
+bool cordon_slotns_clean(const struct cordon_slotns *ns)
+{
+    uint64_t sockets;
+#ifdef CORDON_WEAKEN_NETNS
+    return true;
+#endif
+    if (!read_sockets(ns->sockstat, &sockets) || sockets != ns->sockets)
+        return false;
+    if (ns->sockstat6 >= 0 && !no_sockets6(ns->sockstat6))
+        return false;
+    return loopback_untouched(ns->dev);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two namespaces that a slot keeps from guest to guest: a user namespace mapped to the slot's uids and owned by
+ * the zygote uid, and a network namespace owned by that user namespace with nothing but loopback, which is up. Both
+ * are held alive by descriptors alone.
+ */
+#ifndef CORDON_ISOLATE_SLOTNS_H
+#define CORDON_ISOLATE_SLOTNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+struct cordon_slotns_ids {
+    bool single;       /* one id only: code_id in the slot is base outside (rootless) */
+    uid_t owner;       /* the uid that owns the user namespace: from it, interpreters can join without privilege */
+    uid_t base;        /* 0…count-1 in the slot are base… outside */
+    uint32_t count;
+    uid_t code_id;
+};
+
+struct cordon_slotns {
+    int user, net;                 /* namespace descriptors */
+    int sockstat, sockstat6, dev;  /* files of the network namespace; sockstat6 is -1 on a host without IPv6 */
+    uint64_t sockets;              /* "sockets: used" while nobody is in */
+};
+
+#define CORDON_SLOTNS_NONE {-1, -1, -1, -1, -1, 0}
+
+/* Makes both, by a child that is waited for (about a millisecond): the caller needs CAP_SETUID and CAP_SETGID in its
+ * user namespace. 0, or negative errno with *ret untouched. */
+int cordon_slotns_make(const struct cordon_slotns_ids *ids, struct cordon_slotns *ret, struct cordon_error *err);
+void cordon_slotns_done(struct cordon_slotns *ns); /* closes all; fine on CORDON_SLOTNS_NONE */
+
+/* May the network namespace be given to another guest? Only if no socket is left in it, of any kind, and nothing
+ * ever passed its loopback (what did may have left connections, routes or counters to be read). */
+bool cordon_slotns_clean(const struct cordon_slotns *ns);
+
+/* The same for another process: sends all over a SEQPACKET socket, and takes it in there. */
+int cordon_slotns_send(int sock, const struct cordon_slotns *ns, const struct cordon_error *failed);
+int cordon_slotns_receive(int sock, struct cordon_slotns *ret, struct cordon_error *err); /* does not wait */
+
+#endif

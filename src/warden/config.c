@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the warden needs of the settings. It loads them itself: a gateway tells it nothing about its own limits. */
+#include "warden/warden.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "core/settings.h"
+
+static const char *text(const struct cordon_settings *settings, enum cordon_setting id)
+{
+    return cordon_settings_string(settings, CORDON_DOOR_NATIVE, id);
+}
+
+static uint64_t number(const struct cordon_settings *settings, enum cordon_setting id)
+{
+    int64_t value = cordon_settings_int(settings, CORDON_DOOR_NATIVE, id);
+    return value < 0 ? 0 : (uint64_t)value;
+}
+
+static int take_path(const struct cordon_settings *settings, enum cordon_setting id, char *to, size_t size, struct cordon_error *err)
+{
+    const char *path = text(settings, id);
+    if (path[0] != '/')
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s must be an absolute path, not \"%s\"",
+                           cordon_settings_name(CORDON_DOOR_NATIVE, id), path);
+    if ((size_t)snprintf(to, size, "%s", path) >= size)
+        return cordon_fail(err, -ENAMETOOLONG, CORDON_ERROR_INVALID, "%s is longer than %zu bytes",
+                           cordon_settings_name(CORDON_DOOR_NATIVE, id), size - 1);
+    return 0;
+}
+
+/* A name that is the same after a restart, so that what a killed warden left is found; FNV-1a of the state folder. */
+static void name_instance(const struct cordon_settings *settings, struct cordon_warden_config *ret)
+{
+    uint32_t hash = 2166136261u;
+    if (ret->oneshot) {
+        (void)snprintf(ret->instance, sizeof ret->instance, "run-%d", (int)getpid());
+        return;
+    }
+    for (const char *p = text(settings, CORDON_SET_STATE); *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 16777619u;
+    (void)snprintf(ret->instance, sizeof ret->instance, "serve-%08x", hash);
+}
+
+/* Are the guests' uids there at all? In a container's user namespace they may not be. */
+static bool uids_are_mapped(uid_t first)
+{
+    char map[4096];
+    if (cordon_read_file(AT_FDCWD, "/proc/self/uid_map", map, sizeof map) < 0)
+        return false;
+    for (const char *line = map; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        unsigned long inside, outside, count;
+        if (sscanf(line, "%lu %lu %lu", &inside, &outside, &count) == 3 && first >= inside &&
+            (uint64_t)first + 3 * 65536 <= (uint64_t)inside + count)
+            return true;
+    }
+    return false;
+}
+
+static int take(const struct cordon_settings *settings, struct cordon_warden_config *ret, struct cordon_error *err)
+{
+    static const struct {
+        enum cordon_guest_kind kind;
+        enum cordon_setting id;
+    } floors[] = {{CORDON_GUEST_PYTHON, CORDON_SET_POOL_PYTHON},
+                  {CORDON_GUEST_PYTHON_DATA, CORDON_SET_POOL_PYTHON_DATA},
+                  {CORDON_GUEST_JAVASCRIPT, CORDON_SET_POOL_JAVASCRIPT},
+                  {CORDON_GUEST_BASH, CORDON_SET_POOL_BASH}};
+    ret->allow_none = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_NONE);
+    ret->uid_base = (uid_t)number(settings, CORDON_SET_UID_BASE);
+    ret->memory_bytes = number(settings, CORDON_SET_MEMORY_MB) << 20;
+    ret->max_memory_bytes = number(settings, CORDON_SET_MAX_MEMORY_MB) << 20;
+    ret->disk_bytes = number(settings, CORDON_SET_DISK_MB) << 20;
+    ret->disk_inodes = number(settings, CORDON_SET_DISK_INODES);
+    ret->pids = (uint32_t)number(settings, CORDON_SET_PIDS);
+    ret->cpu_percent = (uint32_t)number(settings, CORDON_SET_CPU_PERCENT);
+    ret->open_files = (uint32_t)number(settings, CORDON_SET_OPEN_FILES);
+    ret->pool_max = ret->oneshot ? 0 : (unsigned)number(settings, CORDON_SET_POOL_MAX);
+    for (size_t i = 0; i < sizeof floors / sizeof *floors; i++)
+        ret->floor[floors[i].kind] = ret->oneshot ? 0 : (unsigned)number(settings, floors[i].id);
+    if (ret->memory_bytes > ret->max_memory_bytes)
+        ret->memory_bytes = ret->max_memory_bytes;
+    (void)snprintf(ret->bash, sizeof ret->bash, "/bin/bash");
+    int r = take_path(settings, CORDON_SET_PYTHON, ret->python, sizeof ret->python, err);
+    return r < 0 ? r : take_path(settings, CORDON_SET_NODE, ret->node, sizeof ret->node, err);
+}
+
+static void set_up_log(const struct cordon_settings *settings)
+{
+    enum cordon_log_level level = CORDON_LOG_INFO;
+    (void)cordon_log_level_parse(text(settings, CORDON_SET_LOG_LEVEL), &level); /* settings have checked it */
+    cordon_log_setup("warden", level, cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_LOG_JSON));
+}
+
+int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *ret, struct cordon_error *err)
+{
+    struct cordon_settings_input input = {0};
+    struct cordon_settings *settings;
+    int at = 1;
+    *ret = (struct cordon_warden_config){0};
+    if (at < argc && strcmp(argv[at], "--oneshot") == 0) {
+        ret->oneshot = true;
+        at++;
+    }
+    if (at + 1 < argc && strcmp(argv[at], "--config") == 0) {
+        input.file = argv[at + 1];
+        at += 2;
+    }
+    input.flags = (const char *const *)(argv + at);
+    int r = cordon_settings_load(&input, &settings, err);
+    if (r < 0)
+        return r;
+    set_up_log(settings);
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    ret->cpus = cpus > 0 ? (unsigned)cpus : 1;
+    ret->outer_uid = geteuid();
+    ret->outer_gid = getegid();
+    r = take(settings, ret, err);
+    name_instance(settings, ret);
+    ret->root = ret->outer_uid == 0 && uids_are_mapped(ret->uid_base);
+    cordon_settings_free(settings);
+    return r;
+}
+
+const char *cordon_interpreter_of(const struct cordon_warden_config *config, enum cordon_guest_kind kind)
+{
+    if (kind == CORDON_GUEST_JAVASCRIPT)
+        return config->node;
+    return kind == CORDON_GUEST_BASH ? config->bash : config->python;
+}
+
+uint32_t cordon_guest_cpus(uint32_t cpu_percent, unsigned host_cpus)
+{
+    uint32_t cpus = (cpu_percent + 99) / 100;
+    if (cpus > host_cpus)
+        cpus = host_cpus;
+    return cpus ? cpus : 1;
+}

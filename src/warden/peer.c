@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gateways. Whatever comes from one is hostile: a message is checked whole before anything is done, what is wrong with
+ * it is said on the lease where there is one, and costs the gateway nothing but that message.
+ */
+#include "warden/warden.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+
+#define MEMORY_MIN (4u << 20)
+#define PIDS_MIN 2u
+#define PIDS_MAX 32768u
+#define CPU_PERCENT_MAX 100000u
+#define MESSAGES_A_TURN 32
+
+void cordon_peer_refuse(int lease, int status, const char *why)
+{
+    struct cordon_warden_grant grant = {.version = CORDON_WARDEN_VERSION, .status = status};
+    (void)snprintf(grant.why, sizeof grant.why, "%s", why); /* cut at its size */
+    (void)cordon_send_fds(lease, &grant, sizeof grant, NULL, 0, MSG_DONTWAIT); /* gone or not a socket: nobody to tell */
+}
+
+/* 0, or negative errno and why. */
+static int check(const struct cordon_warden *warden, const struct cordon_warden_acquire *request, char *why, size_t size)
+{
+    const struct cordon_warden_config *config = &warden->config;
+    const struct {
+        bool wrong;
+        int status;
+        const char *why;
+    } rules[] = {
+        {request->version != CORDON_WARDEN_VERSION, -EPROTO, "gateway and warden are of different versions"},
+        {request->kind >= CORDON_GUEST_KIND__COUNT, -EINVAL, "unknown kind of guest"},
+        {request->unisolated > 1 || request->reserved, -EINVAL, "malformed request"},
+        {strncmp(request->template_name, "default", sizeof request->template_name) != 0, -ENOENT, "unknown template"},
+        {request->unisolated && !config->allow_none, -EPERM,
+         "backend none is not allowed: it takes CORDON_ALLOW_NONE=true in the warden's own settings"},
+        {request->memory_bytes < MEMORY_MIN, -EINVAL, "memory limit below 4 MiB"},
+        {request->memory_bytes > config->max_memory_bytes, -EPERM, "memory limit above CORDON_MAX_MEMORY_MB"},
+        {request->pids < PIDS_MIN || request->pids > PIDS_MAX, -EPERM, "limit of processes outside 2 to 32768"},
+        {request->cpu_percent < 1 || request->cpu_percent > CPU_PERCENT_MAX, -EPERM, "CPU share outside 1 to 100000 %"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (!rules[i].wrong)
+            continue;
+        (void)snprintf(why, size, "%s", rules[i].why);
+        return rules[i].status;
+    }
+    if (!request->unisolated && warden->local_status < 0) {
+        (void)snprintf(why, size, "%s", warden->why);
+        return warden->local_status;
+    }
+    if (!(warden->languages & 1u << request->kind)) {
+        (void)snprintf(why, size, "there is no interpreter at %s",
+                       cordon_interpreter_of(config, (enum cordon_guest_kind)request->kind));
+        return -ENOENT;
+    }
+    return 0;
+}
+
+static void acquire(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take)
+{
+    cordon_autoclose int lease = lease_take;
+    char why[sizeof warden->why];
+    int r = check(warden, request, why, sizeof why);
+    if (r < 0) {
+        cordon_log(CORDON_LOG_DEBUG, "acquire refused", "why", why, NULL);
+        cordon_peer_refuse(lease, r, why);
+        return;
+    }
+    cordon_pool_acquire(&warden->pools[request->unisolated][request->kind], request, CORDON_TAKE_FD(lease));
+}
+
+static void end_peer(struct cordon_peer *peer)
+{
+    struct cordon_warden *warden = peer->warden;
+    for (struct cordon_peer **at = &warden->peers; *at; at = &(*at)->next) {
+        if (*at == peer) {
+            *at = peer->next;
+            break;
+        }
+    }
+    cordon_source_close(&warden->loop, &peer->source);
+    free(peer);
+    if (warden->config.oneshot && !warden->peers)
+        warden->loop.stop = true;
+}
+
+/* False: the peer is at its end. */
+static bool receive(struct cordon_peer *peer, bool *more)
+{
+    struct cordon_warden_acquire request = {0};
+    int lease = -1;
+    size_t nfds = 1;
+    ssize_t n = cordon_recv_fds(peer->source.fd, &request, sizeof request, &lease, &nfds, MSG_DONTWAIT);
+    *more = n != -EAGAIN;
+    if (n == -EAGAIN)
+        return true;
+    if (n == 0 && nfds == 0)
+        return false;
+    if (n == (ssize_t)sizeof request && nfds == 1) {
+        acquire(peer->warden, &request, lease);
+        return true;
+    }
+    if (nfds == 1 && n >= 0) {
+        cordon_peer_refuse(lease, -EBADMSG, "malformed request");
+        cordon_close(&lease);
+    }
+    cordon_log(CORDON_LOG_WARN, "malformed message of a gateway dropped", "size", CORDON_NUM(n), NULL);
+    return n >= 0 || n == -EMSGSIZE; /* any other error is the socket's end */
+}
+
+static void on_peer(struct cordon_source *source, uint32_t events)
+{
+    struct cordon_peer *peer = CORDON_OWNER(struct cordon_peer, source, source);
+    bool more = true;
+    for (int i = 0; i < MESSAGES_A_TURN && more; i++) {
+        if (!receive(peer, &more)) {
+            end_peer(peer);
+            return;
+        }
+    }
+}
+
+static int say_hello(struct cordon_warden *warden, int fd)
+{
+    struct cordon_warden_hello hello = {.version = CORDON_WARDEN_VERSION, .abilities = warden->abilities,
+                                        .languages = warden->languages, .status = warden->local_status};
+    if (hello.status < 0)
+        (void)snprintf(hello.why, sizeof hello.why, "%s", warden->why);
+    else
+        hello.status = cordon_pools_status(warden, hello.why, sizeof hello.why);
+    ssize_t n = cordon_send_fds(fd, &hello, sizeof hello, NULL, 0, MSG_DONTWAIT);
+    return n < 0 ? (int)n : 0;
+}
+
+int cordon_peer_add(struct cordon_warden *warden, int fd_take)
+{
+    cordon_autoclose int fd = fd_take;
+    cordon_autofree struct cordon_peer *peer = calloc(1, sizeof *peer);
+    if (!peer)
+        return -ENOMEM;
+    int r = say_hello(warden, fd);
+    if (r < 0)
+        return r;
+    peer->warden = warden;
+    peer->source.on_event = on_peer;
+    r = cordon_source_watch(&warden->loop, &peer->source, CORDON_TAKE_FD(fd), EPOLLIN);
+    if (r < 0)
+        return r;
+    peer->next = warden->peers;
+    warden->peers = CORDON_TAKE(peer);
+    return 0;
+}
+
+void cordon_peers_done(struct cordon_warden *warden)
+{
+    while (warden->peers)
+        end_peer(warden->peers);
+}

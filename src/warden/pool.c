@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools: which guests are parked, who waits, what is made next.
+ *
+ * An acquire takes a parked guest, else it waits and one is made for it at once. At the end of each turn of the loop
+ * the pools look what is missing: guests for those who wait first; then, a few at a time, those that should be parked.
+ * How many should be is the floor of the settings, raised by each acquire that found none, lowered in steps while
+ * nobody misses any.
+ *
+ * A guest that can't be made costs the one who waits longest an attempt; after the second it is refused with the
+ * reason. Refilling rests after a failure, longer each time, so that a broken host isn't kept busy failing.
+ */
+#include "warden/warden.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+
+#define ATTEMPTS 2u
+#define REFILL_AT_ONCE 3u
+#define MAKING_PER_CPU 6u
+#define WAITING_MAX 8192u
+#define SHRINK_US 15000000u
+#define REST_US 50000u
+#define REST_DOUBLINGS 7u
+#define BROKEN 3u /* failures in a row after which new peers are told */
+
+static const char *const kind_names[CORDON_GUEST_KIND__COUNT] = {
+    [CORDON_GUEST_PYTHON] = "python",         [CORDON_GUEST_PYTHON_DATA] = "python",
+    [CORDON_GUEST_PYTHON_FRESH] = "python",   [CORDON_GUEST_JAVASCRIPT] = "javascript",
+    [CORDON_GUEST_BASH] = "bash",
+};
+
+/* --- who waits --- */
+
+static void end_acquire(struct cordon_acquire *acquire)
+{
+    cordon_source_close(&acquire->warden->loop, &acquire->lease);
+    acquire->warden->acquire_count--;
+    free(acquire);
+}
+
+static void push_waiting(struct cordon_pool *pool, struct cordon_acquire *acquire)
+{
+    if (pool->waiting_last)
+        pool->waiting_last->next = acquire;
+    else
+        pool->waiting = acquire;
+    pool->waiting_last = acquire;
+    pool->waiting_count++;
+    pool->warden->acquire_count++;
+}
+
+static void remove_waiting(struct cordon_pool *pool, struct cordon_acquire *acquire)
+{
+    struct cordon_acquire *before = NULL;
+    for (struct cordon_acquire *at = pool->waiting; at != acquire; at = at->next)
+        before = at;
+    if (before)
+        before->next = acquire->next;
+    else
+        pool->waiting = acquire->next;
+    if (pool->waiting_last == acquire)
+        pool->waiting_last = before;
+    pool->waiting_count--;
+}
+
+static void on_given_up(struct cordon_source *source, uint32_t events)
+{
+    struct cordon_acquire *acquire = CORDON_OWNER(struct cordon_acquire, lease, source);
+    remove_waiting(acquire->pool, acquire);
+    end_acquire(acquire);
+}
+
+static void refuse_first(struct cordon_pool *pool, int status, const char *why)
+{
+    struct cordon_acquire *acquire = pool->waiting;
+    remove_waiting(pool, acquire);
+    cordon_peer_refuse(acquire->lease.fd, status, why);
+    end_acquire(acquire);
+}
+
+/* --- who is parked --- */
+
+static void park(struct cordon_pool *pool, struct cordon_guest *guest)
+{
+    guest->next_parked = NULL;
+    if (pool->parked_last)
+        pool->parked_last->next_parked = guest;
+    else
+        pool->parked = guest;
+    pool->parked_last = guest;
+    pool->parked_count++;
+}
+
+void cordon_pool_unpark(struct cordon_pool *pool, struct cordon_guest *guest)
+{
+    struct cordon_guest *before = NULL;
+    for (struct cordon_guest *at = pool->parked; at && at != guest; at = at->next_parked)
+        before = at;
+    if (before)
+        before->next_parked = guest->next_parked;
+    else
+        pool->parked = guest->next_parked;
+    if (pool->parked_last == guest)
+        pool->parked_last = before;
+    pool->parked_count--;
+}
+
+/* Gives guest to lease, or refuses it; the guest is used up either way. */
+static void hand_over(struct cordon_guest *guest, const struct cordon_warden_acquire *request, int lease, bool warm)
+{
+    struct cordon_error err;
+    int r = cordon_guest_lease(guest, request, lease, warm, &err);
+    if (r == 0)
+        return;
+    cordon_peer_refuse(lease, r, err.message); /* a gateway that went away doesn't mind */
+    cordon_guest_destroy(guest);
+}
+
+/* --- how many there should be --- */
+
+static unsigned least(const struct cordon_pool *pool)
+{
+    const struct cordon_warden_config *config = &pool->warden->config;
+    if (pool->unisolated || config->oneshot)
+        return 0;
+    unsigned floor = config->floor[pool->kind];
+    return floor < config->pool_max ? floor : config->pool_max;
+}
+
+static void on_shrink(struct cordon_timer *timer)
+{
+    struct cordon_pool *pool = CORDON_OWNER(struct cordon_pool, shrink, timer);
+    unsigned floor = least(pool);
+    if (pool->misses == 0 && pool->target > floor)
+        pool->target -= 1 + (pool->target - floor) / 4;
+    pool->misses = 0;
+    while (pool->parked_count > pool->target) {
+        struct cordon_guest *guest = pool->parked; /* the oldest */
+        cordon_pool_unpark(pool, guest);
+        cordon_guest_destroy(guest);
+    }
+    if (pool->target > floor)
+        cordon_timer_arm(&pool->warden->loop, timer, SHRINK_US);
+}
+
+static void missed(struct cordon_pool *pool)
+{
+    pool->misses++;
+    if (pool->unisolated || pool->warden->config.oneshot || pool->target >= pool->warden->config.pool_max)
+        return;
+    pool->target++;
+    if (!pool->shrink.armed)
+        cordon_timer_arm(&pool->warden->loop, &pool->shrink, SHRINK_US);
+}
+
+/* --- events --- */
+
+void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take)
+{
+    cordon_autoclose int lease = lease_take;
+    struct cordon_guest *guest = pool->waiting ? NULL : pool->parked;
+    if (guest) {
+        cordon_pool_unpark(pool, guest);
+        hand_over(guest, request, lease, true);
+        return;
+    }
+    missed(pool);
+    if (pool->warden->acquire_count >= WAITING_MAX) {
+        cordon_peer_refuse(lease, -EAGAIN, "too many requests wait for a guest");
+        return;
+    }
+    cordon_autofree struct cordon_acquire *acquire = calloc(1, sizeof *acquire);
+    if (!acquire) {
+        cordon_peer_refuse(lease, -ENOMEM, "no memory to wait for a guest");
+        return;
+    }
+    *acquire = (struct cordon_acquire){.warden = pool->warden, .pool = pool, .request = *request,
+                                       .lease = {.fd = -1, .on_event = on_given_up}};
+    if (cordon_source_watch(&pool->warden->loop, &acquire->lease, CORDON_TAKE_FD(lease), EPOLLRDHUP) < 0)
+        return; /* not a socket, or no memory: closing it is the answer */
+    push_waiting(pool, CORDON_TAKE(acquire));
+}
+
+void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest)
+{
+    struct cordon_acquire *acquire = pool->waiting;
+    pool->failures = 0;
+    if (!acquire) {
+        park(pool, guest);
+        return;
+    }
+    remove_waiting(pool, acquire);
+    hand_over(guest, &acquire->request, acquire->lease.fd, false);
+    end_acquire(acquire);
+}
+
+static void on_rested(struct cordon_timer *timer)
+{
+    (void)timer; /* the step at the end of the turn looks again */
+}
+
+static void rest(struct cordon_pool *pool)
+{
+    unsigned doublings = pool->failures < REST_DOUBLINGS ? pool->failures : REST_DOUBLINGS;
+    cordon_timer_arm(&pool->warden->loop, &pool->rest, (uint64_t)REST_US << doublings);
+}
+
+void cordon_pool_on_failure(struct cordon_pool *pool, int status, const char *why)
+{
+    if (pool->warden->stopping)
+        return;
+    pool->failures++;
+    (void)snprintf(pool->why, sizeof pool->why, "%s guests can not be made: %s", kind_names[pool->kind], why);
+    if (pool->failures == 1 || !pool->rest.armed)
+        cordon_log(CORDON_LOG_WARN, "guest could not be made", "kind", kind_names[pool->kind], "why", why, NULL);
+    rest(pool);
+    if (pool->waiting && ++pool->waiting->attempts >= ATTEMPTS)
+        refuse_first(pool, status, pool->why);
+}
+
+void cordon_pool_on_parked_death(struct cordon_pool *pool)
+{
+    if (pool->warden->stopping)
+        return;
+    pool->failures++;
+    (void)snprintf(pool->why, sizeof pool->why, "%s guests do not stay alive while they are parked",
+                   kind_names[pool->kind]);
+    cordon_log(CORDON_LOG_WARN, "parked guest ended by itself", "kind", kind_names[pool->kind], NULL);
+    rest(pool);
+}
+
+int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t size)
+{
+    for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
+        const struct cordon_pool *pool = &warden->pools[0][kind];
+        if (pool->failures < BROKEN)
+            continue;
+        (void)snprintf(why, size, "%s", pool->why);
+        return -EAGAIN;
+    }
+    return 0;
+}
+
+/* --- the step at the end of each turn --- */
+
+/* Made from a zygote that is still loading: later, by itself. */
+static bool can_make(struct cordon_pool *pool)
+{
+    struct cordon_zygote_place *place = pool->unisolated ? NULL : cordon_zygote_place_of(pool->warden, pool->kind);
+    return !place || place->current;
+}
+
+static unsigned making_in_all(const struct cordon_warden *warden)
+{
+    unsigned sum = 0;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
+            sum += warden->pools[i][kind].making;
+    return sum;
+}
+
+static bool make_one(struct cordon_pool *pool)
+{
+    struct cordon_error err;
+    int r = cordon_guest_make(pool, &err);
+    if (r < 0)
+        cordon_pool_on_failure(pool, r, err.message);
+    return r == 0;
+}
+
+static void make_for_waiting(struct cordon_pool *pool)
+{
+    unsigned most = pool->warden->config.cpus * MAKING_PER_CPU;
+    while (pool->making < pool->waiting_count && can_make(pool) && making_in_all(pool->warden) < most)
+        if (!make_one(pool) && pool->rest.armed)
+            break;
+}
+
+void cordon_pools_step(struct cordon_warden *warden)
+{
+    bool waiting = false;
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
+            struct cordon_pool *pool = &warden->pools[i][kind];
+            if (pool->waiting)
+                make_for_waiting(pool);
+            waiting = waiting || pool->making < pool->waiting_count;
+        }
+    }
+    for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT && !waiting; kind++) {
+        struct cordon_pool *pool = &warden->pools[0][kind];
+        while (pool->parked_count + pool->making < pool->target + pool->waiting_count && !pool->rest.armed &&
+               can_make(pool) && making_in_all(warden) < REFILL_AT_ONCE)
+            if (!make_one(pool))
+                break;
+    }
+}
+
+void cordon_pools_init(struct cordon_warden *warden)
+{
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
+            struct cordon_pool *pool = &warden->pools[i][kind];
+            *pool = (struct cordon_pool){.warden = warden, .kind = (enum cordon_guest_kind)kind, .unisolated = i == 1};
+            pool->rest.on_due = on_rested;
+            pool->shrink.on_due = on_shrink;
+            if (warden->local_status == 0 && (warden->languages & 1u << kind))
+                pool->target = least(pool);
+        }
+    }
+}
+
+void cordon_pools_done(struct cordon_warden *warden)
+{
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
+            struct cordon_pool *pool = &warden->pools[i][kind];
+            pool->target = 0;
+            while (pool->waiting)
+                refuse_first(pool, -ESHUTDOWN, "the warden is shutting down");
+            while (pool->parked) {
+                struct cordon_guest *guest = pool->parked;
+                cordon_pool_unpark(pool, guest);
+                cordon_guest_destroy(guest);
+            }
+            cordon_timer_cancel(&warden->loop, &pool->rest);
+            cordon_timer_cancel(&warden->loop, &pool->shrink);
+        }
+    }
+}

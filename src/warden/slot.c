@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slots. A slot's namespaces are made by a child process of the warden, which takes about a millisecond of which the
+ * warden waits none. A slot that comes back from a guest is looked over: namespaces that the guest may have left
+ * anything in are dropped, and made new when the slot is next needed; a cgroup in which something still lives makes
+ * the slot unusable for good, which is better than another guest in company.
+ */
+#include "warden/warden.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "isolate/root.h"
+
+#define SPARE_SLOTS 2
+#define REST_US 500000u
+#define FDS_OF_A_SLOT 32u /* with its guest, at its worst */
+#define FDS_OF_WARDEN 512u
+
+void cordon_slots_init(struct cordon_warden *warden)
+{
+    struct rlimit files = {.rlim_cur = 1024};
+    (void)getrlimit(RLIMIT_NOFILE, &files); /* can't fail; 1024 is what POSIX programs may expect */
+    rlim_t most = files.rlim_cur > 2 * FDS_OF_WARDEN ? (files.rlim_cur - FDS_OF_WARDEN) / FDS_OF_A_SLOT : 8;
+    warden->slots_max = most < CORDON_SLOTS_MAX ? (unsigned)most : CORDON_SLOTS_MAX;
+    uint64_t ids = (UINT64_C(4294967295) - warden->config.uid_base) / 65536;
+    if (warden->config.root && ids < (uint64_t)warden->slots_max + 1)
+        warden->slots_max = ids > 1 ? (unsigned)ids - 1 : 0;
+    for (unsigned i = 0; i < warden->slots_max; i++) {
+        struct cordon_slot *slot = &warden->slots[i];
+        *slot = (struct cordon_slot){.warden = warden, .index = i, .ns = CORDON_SLOTNS_NONE, .maker_sock = -1};
+        slot->maker.source.fd = -1;
+    }
+}
+
+static struct cordon_slotns_ids ids_of(const struct cordon_slot *slot)
+{
+    const struct cordon_warden_config *config = &slot->warden->config;
+    if (!config->root)
+        return (struct cordon_slotns_ids){.single = true, .base = 0, .count = 1, .code_id = CORDON_CODE_UID};
+    return (struct cordon_slotns_ids){.owner = cordon_zygote_uid(config),
+                                      .base = config->uid_base + (slot->index + 1) * 65536u,
+                                      .count = 65536u,
+                                      .code_id = CORDON_CODE_UID};
+}
+
+static _Noreturn void maker_main(const struct cordon_slotns_ids *ids, int sock)
+{
+    struct cordon_slotns ns = CORDON_SLOTNS_NONE;
+    struct cordon_error err;
+    int r = cordon_slotns_make(ids, &ns, &err);
+    r = cordon_slotns_send(sock, r < 0 ? NULL : &ns, r < 0 ? &err : NULL);
+    _exit(r < 0);
+}
+
+static void rest_over(struct cordon_timer *timer)
+{
+    (void)timer; /* its being due is all: the step at the end of the turn looks again */
+}
+
+static void give_free(struct cordon_slot *slot)
+{
+    struct cordon_warden *warden = slot->warden;
+    slot->state = CORDON_SLOT_FREE;
+    slot->guest = NULL;
+    slot->next_free = warden->free_slots;
+    warden->free_slots = slot;
+    warden->free_count++;
+}
+
+static void give_to(struct cordon_slot *slot, struct cordon_guest *guest)
+{
+    slot->state = CORDON_SLOT_USED;
+    slot->guest = guest;
+    guest->slot = slot;
+}
+
+static int ensure_cgroup(struct cordon_slot *slot, struct cordon_error *err)
+{
+    const struct cordon_warden_config *config = &slot->warden->config;
+    if (slot->has_cgroup)
+        return 0;
+    int r = cordon_cgroup_slot_make(slot->warden->cgroups, slot->index, &slot->cgroup, err);
+    if (r < 0)
+        return r;
+    slot->has_cgroup = true;
+    return cordon_cgroup_slot_limit(&slot->cgroup, config->memory_bytes, config->pids, config->cpu_percent, err);
+}
+
+static void made(struct cordon_slot *slot, const struct cordon_error *failed)
+{
+    struct cordon_warden *warden = slot->warden;
+    struct cordon_guest *guest = slot->guest;
+    if (!guest)
+        warden->spare_making--;
+    if (failed && warden->slot_failures++ > 0)
+        cordon_timer_arm(&warden->loop, &warden->slot_rest, REST_US);
+    if (!failed)
+        warden->slot_failures = 0;
+    if (!failed && guest) {
+        give_to(slot, guest);
+    } else {
+        if (guest)
+            guest->slot = NULL;
+        give_free(slot);
+    }
+    if (guest)
+        cordon_guest_on_slot(guest, failed);
+    else if (failed)
+        cordon_log_error("a slot could not be made", failed);
+}
+
+static void on_maker(struct cordon_child *child, int status)
+{
+    struct cordon_slot *slot = CORDON_OWNER(struct cordon_slot, maker, child);
+    struct cordon_error err;
+    int r = cordon_slotns_receive(slot->maker_sock, &slot->ns, &err);
+    if (r < 0)
+        cordon_error_context(&err, "make slot %u", slot->index);
+    cordon_close(&slot->maker_sock);
+    cordon_source_close(&slot->warden->loop, &child->source);
+    made(slot, r < 0 ? &err : NULL);
+}
+
+static int start_maker(struct cordon_slot *slot, struct cordon_error *err)
+{
+    struct cordon_warden *warden = slot->warden;
+    const struct cordon_slotns_ids ids = ids_of(slot);
+    int pair[2];
+    int r = ensure_cgroup(slot, err);
+    if (r < 0)
+        return r;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return cordon_fail_errno(err, -errno, "make a socket for slot %u", slot->index);
+    pid_t pid = cordon_process_fork(&pair[1], 1);
+    if (pid == 0)
+        maker_main(&ids, pair[1]);
+    (void)close(pair[1]); /* the child's */
+    slot->maker_sock = pair[0];
+    slot->maker.on_exit = on_maker;
+    r = pid < 0 ? pid : cordon_child_watch(&warden->loop, &slot->maker, pid);
+    if (r < 0) {
+        cordon_close(&slot->maker_sock);
+        return cordon_fail_errno(err, r, "start a process to make slot %u", slot->index);
+    }
+    slot->state = CORDON_SLOT_MAKING;
+    return 0;
+}
+
+static struct cordon_slot *pick(struct cordon_warden *warden)
+{
+    struct cordon_slot *slot = warden->free_slots;
+    if (slot) {
+        warden->free_slots = slot->next_free;
+        warden->free_count--;
+        return slot;
+    }
+    return warden->slots_used < warden->slots_max ? &warden->slots[warden->slots_used++] : NULL;
+}
+
+int cordon_slot_take(struct cordon_warden *warden, struct cordon_guest *guest, struct cordon_error *err)
+{
+    struct cordon_slot *slot = pick(warden);
+    if (!slot)
+        return cordon_fail(err, -EAGAIN, CORDON_ERROR_UNAVAILABLE,
+                           "all %u guests that this host can hold are in use (by uids and open files)", warden->slots_max);
+    if (slot->ns.user >= 0) {
+        give_to(slot, guest);
+        return 1;
+    }
+    slot->guest = guest;
+    guest->slot = slot;
+    int r = start_maker(slot, err);
+    if (r < 0) {
+        guest->slot = NULL;
+        give_free(slot);
+    }
+    return r;
+}
+
+void cordon_slot_leave(struct cordon_slot *slot, struct cordon_guest *guest)
+{
+    if (slot->guest != guest || slot->state != CORDON_SLOT_MAKING)
+        return;
+    slot->guest = NULL;
+    slot->warden->spare_making++; /* it will be a spare one */
+}
+
+void cordon_slot_release(struct cordon_slot *slot)
+{
+    if (slot->has_cgroup && !cordon_cgroup_slot_recycle(&slot->cgroup)) {
+        cordon_slot_abandon(slot);
+        return;
+    }
+    if (slot->ns.user >= 0 && !cordon_slotns_clean(&slot->ns))
+        cordon_slotns_done(&slot->ns);
+    give_free(slot);
+}
+
+void cordon_slot_abandon(struct cordon_slot *slot)
+{
+    cordon_log(CORDON_LOG_ERROR, "slot abandoned: processes of its guest do not end", "slot", CORDON_NUM(slot->index), NULL);
+    slot->state = CORDON_SLOT_LOST;
+    slot->guest = NULL;
+    cordon_slotns_done(&slot->ns);
+}
+
+void cordon_slots_step(struct cordon_warden *warden)
+{
+    unsigned ready = warden->spare_making;
+    warden->slot_rest.on_due = rest_over;
+    for (struct cordon_slot *slot = warden->free_slots; slot && ready < SPARE_SLOTS; slot = slot->next_free)
+        ready += slot->ns.user >= 0;
+    if (ready >= SPARE_SLOTS || warden->config.oneshot || warden->local_status < 0 || warden->slot_rest.armed)
+        return;
+    struct cordon_slot *slot = pick(warden);
+    struct cordon_error err;
+    if (!slot)
+        return;
+    if (start_maker(slot, &err) < 0) {
+        cordon_log_error("a slot could not be made", &err);
+        cordon_timer_arm(&warden->loop, &warden->slot_rest, REST_US);
+        give_free(slot);
+        return;
+    }
+    warden->spare_making++;
+}
+
+void cordon_slots_done(struct cordon_warden *warden)
+{
+    for (unsigned i = 0; i < warden->slots_used; i++) {
+        struct cordon_slot *slot = &warden->slots[i];
+        cordon_child_kill(&slot->maker);
+        cordon_source_close(&warden->loop, &slot->maker.source);
+        cordon_close(&slot->maker_sock);
+        cordon_slotns_done(&slot->ns);
+        if (slot->has_cgroup)
+            cordon_cgroup_slot_remove(&slot->cgroup);
+    }
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of the warden. Theory of operation:
+ *
+ * One thread, one epoll loop, no wait on anything that a guest or client can delay. Everything is a small object with
+ * sources in the loop:
+ *
+ *   peer     a gateway's connection; says ACQUIRE (peer.c).
+ *   acquire  one that could not be answered at once; waits in its pool's queue (pool.c).
+ *   pool     the guests of one kind: parked ones, those being made, how many there should be (pool.c).
+ *   guest    a state machine from nothing to parked to leased to dead (guest.c; bare.c for backend `none`).
+ *   slot     what a guest is made in, and what is left of it for the next one (slot.c).
+ *   nursery  the process from which agents come (nursery.c; its inside is nursery_main.c).
+ *   zygote   the processes from which Python interpreters come (zygote.c).
+ *
+ * Who calls whom: events reach the object they are about; a guest tells its pool what became of it (cordon_pool_on_…),
+ * and at the end of each turn the pools start what is missing (cordon_pools_step).
+ */
+#ifndef CORDON_WARDEN_WARDEN_H
+#define CORDON_WARDEN_WARDEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "isolate/cgroup.h"
+#include "isolate/slotns.h"
+#include "warden/loop.h"
+#include "warden/wire.h"
+
+#define CORDON_SLOTS_MAX 4096u
+
+struct cordon_warden_config {
+    bool oneshot, allow_none;
+    bool root;                 /* started with euid 0; else in a user namespace of its own, one id only */
+    uid_t outer_uid, outer_gid;
+    uid_t uid_base;
+    uint64_t memory_bytes, max_memory_bytes, disk_bytes, disk_inodes;
+    uint32_t pids, cpu_percent, open_files;
+    unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
+    unsigned cpus;             /* of the host */
+    char python[256], node[256], bash[256];
+    char instance[64];         /* names the cgroups */
+};
+
+/* argv as in supervisor/roles.h; settings are loaded, checked and kept only as far as the warden needs them. */
+int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *ret, struct cordon_error *err);
+static inline uid_t cordon_zygote_uid(const struct cordon_warden_config *config)
+{
+    return config->uid_base + 1;
+}
+
+const char *cordon_interpreter_of(const struct cordon_warden_config *config, enum cordon_guest_kind kind);
+uint32_t cordon_guest_cpus(uint32_t cpu_percent, unsigned host_cpus); /* what a guest is told */
+
+enum cordon_slot_state { CORDON_SLOT_EMPTY = 0, CORDON_SLOT_MAKING, CORDON_SLOT_FREE, CORDON_SLOT_USED, CORDON_SLOT_LOST };
+
+struct cordon_slot {
+    struct cordon_warden *warden;
+    enum cordon_slot_state state;
+    unsigned index;
+    bool has_cgroup;
+    struct cordon_slotns ns;
+    struct cordon_cgroup_slot cgroup;
+    struct cordon_child maker;   /* MAKING */
+    int maker_sock;
+    struct cordon_guest *guest;  /* USED; MAKING: who waits for it, or NULL */
+    struct cordon_slot *next_free;
+};
+
+enum cordon_guest_state {
+    CORDON_GUEST_SLOT = 0,     /* waits for its slot */
+    CORDON_GUEST_AGENT,        /* waits for the nursery's report */
+    CORDON_GUEST_INTERPRETER,  /* waits for the zygote's reply and the ready pipe's end */
+    CORDON_GUEST_READY,        /* parked */
+    CORDON_GUEST_LEASED,
+    CORDON_GUEST_DYING         /* waits for process 1's end, and for answers that still name it */
+};
+
+struct cordon_zygote;
+
+#define CORDON_GUEST_NAMESPACES 5
+
+struct cordon_guest {
+    struct cordon_warden *warden;
+    struct cordon_pool *pool;
+    enum cordon_guest_state state;
+    uint64_t seq;
+    struct cordon_slot *slot;        /* NULL: backend `none` without cgroups */
+    struct cordon_source death;      /* pidfd of process 1 */
+    struct cordon_child bare;        /* backend `none`: the agent */
+    char *bare_folder;
+    struct cordon_source ready, lease;
+    int channel;                     /* the gateway's end, until it is handed over */
+    int namespaces[CORDON_GUEST_NAMESPACES];
+    int ends[5];                     /* the interpreter's: driver, ready, stdin, stdout, stderr; until sent */
+    bool at_nursery, at_zygote;      /* an answer is still to come */
+    bool forked, is_ready, alive;
+    struct cordon_zygote *zygote;
+    uint64_t oom_kill_base, cpu_usage_base;
+    uint64_t started_us;
+    struct cordon_timer timer;       /* being made: too long; dying: too long */
+    struct cordon_guest *previous, *next; /* in the warden's list of all, by age */
+    struct cordon_guest *next_parked;
+};
+
+struct cordon_acquire {
+    struct cordon_warden *warden;
+    struct cordon_pool *pool;
+    struct cordon_warden_acquire request;
+    struct cordon_source lease;      /* watched for a gateway that gives up */
+    unsigned attempts;
+    struct cordon_acquire *next;
+};
+
+struct cordon_pool {
+    struct cordon_warden *warden;
+    enum cordon_guest_kind kind;
+    bool unisolated;
+    struct cordon_guest *parked, *parked_last;
+    struct cordon_acquire *waiting, *waiting_last;
+    unsigned parked_count, waiting_count, making, target, misses;
+    unsigned failures;               /* in a row */
+    struct cordon_timer rest;        /* armed: no refill before it is due */
+    struct cordon_timer shrink;
+    char why[400];                   /* of the last failure */
+};
+
+struct cordon_peer {
+    struct cordon_warden *warden;
+    struct cordon_source source;
+    struct cordon_peer *next;
+};
+
+struct cordon_nursery {
+    struct cordon_warden *warden;
+    struct cordon_child child;
+    struct cordon_source socket;
+    struct cordon_timer restart;
+    unsigned failures, jobs;
+    uint64_t started_us;
+};
+
+enum cordon_zygote_state { CORDON_ZYGOTE_LOADING, CORDON_ZYGOTE_SERVING, CORDON_ZYGOTE_RETIRED };
+
+struct cordon_zygote { /* one process */
+    struct cordon_zygote_place *place;
+    enum cordon_zygote_state state;
+    struct cordon_child child;
+    struct cordon_source socket;
+    struct cordon_timer timer;       /* LOADING: too long; SERVING: its age */
+    unsigned forks, jobs;
+    uint32_t seq;
+    struct cordon_zygote *next;      /* older ones of the place */
+};
+
+struct cordon_zygote_place { /* "python" or "data": one process at a time serves it */
+    struct cordon_warden *warden;
+    const char *name;
+    struct cordon_zygote *current, *coming, *retired;
+    struct cordon_timer restart;
+    unsigned failures;
+    bool given_up;                   /* interpreters are executed instead */
+};
+
+#define CORDON_ZYGOTES 2
+
+struct cordon_warden {
+    struct cordon_loop loop;
+    struct cordon_warden_config config;
+    struct cordon_source control, signals;
+    int local_status;                /* 0, or why `local` can't run */
+    char why[512];
+    struct cordon_cgroup_root *cgroups;
+    uint32_t abilities, languages;
+    int agent_memfd, filter_memfd, no_filter_memfd, root_ns, null;
+    struct cordon_peer *peers;
+    struct cordon_slot *slots;       /* CORDON_SLOTS_MAX of them */
+    unsigned slots_max, slots_used;  /* the first slots_used were made at some time */
+    struct cordon_slot *free_slots;
+    unsigned free_count, spare_making;
+    unsigned slot_failures;
+    struct cordon_timer slot_rest;
+    struct cordon_nursery nursery;
+    struct cordon_zygote_place zygotes[CORDON_ZYGOTES];
+    struct cordon_pool pools[2][CORDON_GUEST_KIND__COUNT]; /* [unisolated][kind] */
+    struct cordon_guest *guests, *guests_last;
+    unsigned guest_count, leased_count, acquire_count, removals;
+    uint64_t last_seq;
+    bool stopping;
+};
+
+/* slot.c */
+void cordon_slots_init(struct cordon_warden *warden);
+void cordon_slots_done(struct cordon_warden *warden);
+void cordon_slots_step(struct cordon_warden *warden); /* makes one ahead where none is */
+/* Gives guest a slot: 1 at once, 0 later by cordon_guest_on_slot; negative when there is none to have. */
+int cordon_slot_take(struct cordon_warden *warden, struct cordon_guest *guest, struct cordon_error *err);
+/* The guest in it is dead. */
+void cordon_slot_release(struct cordon_slot *slot);
+void cordon_slot_abandon(struct cordon_slot *slot); /* something of its guest does not die */
+void cordon_slot_leave(struct cordon_slot *slot, struct cordon_guest *guest); /* guest no longer waits for it */
+
+/* guest.c */
+int cordon_guest_make(struct cordon_pool *pool, struct cordon_error *err);
+void cordon_guest_on_slot(struct cordon_guest *guest, const struct cordon_error *failed);
+struct cordon_nursery_report;
+void cordon_guest_on_agent(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds, size_t nfds);
+void cordon_guest_on_agent_lost(struct cordon_guest *guest);
+void cordon_guest_on_zygote(struct cordon_guest *guest, int status, const char *stage);
+struct cordon_guest *cordon_guest_find(struct cordon_warden *warden, uint64_t seq);
+void cordon_guest_fail(struct cordon_guest *guest, int status, const char *fmt, ...) CORDON_PRINTF(3, 4);
+void cordon_guest_destroy(struct cordon_guest *guest);
+/* Hands a parked guest over. Negative when it can't be (limits); the guest stays the caller's to destroy then. */
+int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_acquire *request, int lease, bool warm,
+                       struct cordon_error *err);
+void cordon_guest_check_ready(struct cordon_guest *guest);
+void cordon_guest_gone(struct cordon_guest *guest); /* its processes are */
+
+/* bare.c */
+int cordon_bare_start(struct cordon_guest *guest, int channel, int ready, struct cordon_error *err);
+void cordon_bare_remove_folder(struct cordon_warden *warden, char *folder_take);
+void cordon_bare_remove_stale(struct cordon_warden *warden); /* folders of wardens that were killed */
+
+/* pool.c */
+void cordon_pools_init(struct cordon_warden *warden);
+void cordon_pools_step(struct cordon_warden *warden);
+void cordon_pools_done(struct cordon_warden *warden);
+void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take);
+void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest);
+void cordon_pool_on_failure(struct cordon_pool *pool, int status, const char *why);
+void cordon_pool_on_parked_death(struct cordon_pool *pool);
+int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t size); /* for hello */
+void cordon_pool_unpark(struct cordon_pool *pool, struct cordon_guest *guest);
+
+/* peer.c */
+int cordon_peer_add(struct cordon_warden *warden, int fd_take);
+void cordon_peers_done(struct cordon_warden *warden);
+void cordon_peer_refuse(int lease, int status, const char *why);
+
+/* nursery.c */
+int cordon_nursery_start(struct cordon_warden *warden, struct cordon_error *err);
+void cordon_nursery_stop(struct cordon_warden *warden);
+int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, const int agent_ends[4], struct cordon_error *err);
+
+/* zygote.c */
+void cordon_zygotes_init(struct cordon_warden *warden);
+void cordon_zygotes_done(struct cordon_warden *warden);
+struct cordon_zygote_place *cordon_zygote_place_of(struct cordon_warden *warden, enum cordon_guest_kind kind);
+int cordon_zygote_send(struct cordon_guest *guest, struct cordon_error *err);
+void cordon_zygote_end(struct cordon_zygote *zygote); /* kills it; its jobs are answered as failed */
+
+/* template.c */
+/* Makes the template's root tree; fills warden->root_ns. Waits for it (some milliseconds). */
+int cordon_template_make(struct cordon_warden *warden, struct cordon_error *err);
+
+/* process.c: children of the warden */
+/* Forks; 0 in the child, which holds 0-2 and `keep` only and dies with the warden. */
+pid_t cordon_process_fork(const int *keep, size_t count);
+int cordon_process_become_child(pid_t parent, const int *keep, size_t count); /* after a bare clone */
+
+#endif
