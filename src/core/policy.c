@@ -39,6 +39,10 @@ static int refuse(const struct question *q, const char *fmt, ...)
 
 static int check_none(const struct question *q)
 {
+    if (strcmp(q->backend, "none") != 0)
+        return refuse(q, "the backend %s isolates nothing, which %s forgives no backend but none itself; another backend "
+                         "would be accepted",
+                      q->backend, name_of(q, CORDON_SET_ALLOW_NONE));
     if (!q->named)
         return refuse(q, "the backend none isolates nothing and runs only what names it, and this came to it by %s; "
                          "another value of that, such as local, would be accepted",
@@ -177,8 +181,8 @@ static int check_language(const struct question *q)
     for (const char *at = offered; (at = next_entry(at, language, sizeof language));)
         if (strcmp(language, q->request->language) == 0)
             return 0;
-    return refuse(q, "%s: the backend %s does not run %s here; it would accept %s", name_of(q, CORDON_SET_BACKEND),
-                  q->backend, q->request->language, *offered ? offered : "no language: its interpreters are missing");
+    return refuse(q, "%s: the backend %s does not run %s here; accepted by it: %s", name_of(q, CORDON_SET_BACKEND),
+                  q->backend, q->request->language, *offered ? offered : "no language, its interpreters are missing");
 }
 
 static bool holds(const struct question *q, const char *limit)

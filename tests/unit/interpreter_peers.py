@@ -159,7 +159,7 @@ class FreshDriver:
             moved = [os.dup2(fd, 100 + i) for i, fd in enumerate(sources)]
             for i, fd in enumerate(moved):
                 os.dup2(fd, i)
-            os.closerange(5, 200)
+            os.closerange(5, 4096)
 
         self.child = subprocess.Popen(argv, preexec_fn=place, close_fds=False, cwd=self.cwd,
                                       env=environment or {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"})
@@ -196,7 +196,6 @@ def guest_main(control):
     checked(libc.unshare(sum(bits for name, bits in CLONE.items() if name != "user")))
     if os.fork():
         os._exit(0)
-    libc.prctl(1, signal.SIGKILL)
     mount = libc.mount
     checked(mount(b"none", b"/", None, 0x44000, None))
     checked(mount(b"proc", b"/proc", b"proc", 0, None))
@@ -209,9 +208,8 @@ def guest_main(control):
 
 
 def reap_for_ever(control):
-    control.settimeout(None)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    while True:
+    while not select.select([control], [], [], 0)[0]:
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 control.send(struct.pack("<ii", *found))
@@ -281,7 +279,7 @@ class Zygote:
         def place():
             libc.prctl(1, signal.SIGKILL)
             os.dup2(theirs.fileno(), 3)
-            os.closerange(4, 200)
+            os.closerange(4, 4096)
             os.setgroups([])
             os.setresgid(ZYGOTE_UID, ZYGOTE_UID, ZYGOTE_UID)
             os.setresuid(ZYGOTE_UID, ZYGOTE_UID, ZYGOTE_UID)

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Policy: each rule refuses, in its order, in words that name what is needed; and none falls back. */
+#include "core_helper.h"
+
+#include "core/policy.h"
+
+struct ask {
+    struct cordon_settings *settings;
+    struct cordon_run_request run;
+    const struct cordon_backend *backend;
+};
+
+static struct ask ask_with(struct cordon_settings *settings, enum cordon_door door)
+{
+    struct ask ask = {.settings = settings};
+    fake_reset();
+    cordon_run_request_init(settings, door, &ask.run);
+    ask.run.request.language = "python";
+    assert_int_equal(cordon_registry_find("local", "X", &ask.backend, NULL), 0);
+    return ask;
+}
+
+static void done(struct ask *ask)
+{
+    cordon_run_request_done(&ask->run);
+    cordon_settings_free(ask->settings);
+}
+
+static void accepts(const struct ask *ask, bool named)
+{
+    struct cordon_error err = {0};
+    if (cordon_policy_check(ask->settings, &ask->run, ask->backend, named, &err) < 0)
+        fail_msg("%s", err.message);
+}
+
+/* Every refusal names the setting, the backend, what was found, what would be accepted, and ends alike. */
+static void refuses(const struct ask *ask, bool named, const char *const parts[])
+{
+    struct cordon_error err = {0};
+    if (cordon_policy_check(ask->settings, &ask->run, ask->backend, named, &err) == 0)
+        fail_msg("accepted; expected %s", parts[0]);
+    assert_int_equal(err.kind, CORDON_ERROR_REFUSED);
+    for (; *parts; parts++)
+        if (!strstr(err.message, *parts))
+            fail_msg("\"%s\" is not in \"%s\"", *parts, err.message);
+    const char *ending = ": the code was refused and not run";
+    assert_string_equal(err.message + strlen(err.message) - strlen(ending), ending);
+    assert_non_null(strstr(err.message, ask->backend->name));
+    assert_non_null(strstr(err.message, "accepted"));
+}
+#define PARTS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void the_usual_run_is_accepted(void **state)
+{
+    struct ask ask = ask_with(NO_SETTINGS, CORDON_DOOR_NATIVE);
+    accepts(&ask, false);
+    done(&ask);
+}
+
+static void weak_isolation_is_refused(void **state)
+{
+    struct ask ask = ask_with(load_settings("CORDON_MIN_ISOLATION=userspace-kernel", NULL), CORDON_DOOR_NATIVE);
+    refuses(&ask, true, PARTS("CORDON_MIN_ISOLATION", "\"namespace\"", "userspace-kernel or stronger"));
+    fake.caps.isolation = CORDON_ISOLATION_USERSPACE_KERNEL;
+    accepts(&ask, true);
+    fake.caps.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    accepts(&ask, true);
+    done(&ask);
+}
+
+static void langflow_demands_hardware(void **state)
+{
+    struct ask ask = ask_with(load_settings("LANGFLOW_SANDBOX_BACKEND=local", NULL), CORDON_DOOR_LANGFLOW);
+    for (int i = 0; i < CORDON_ISOLATION_HARDWARE_VIRTUALIZED; i++) {
+        fake.caps.isolation = (enum cordon_isolation)i;
+        refuses(&ask, true, PARTS("LANGFLOW_SANDBOX_BACKEND", "not a hardware-virtualized boundary",
+                                  cordon_isolation_name((enum cordon_isolation)i)));
+    }
+    fake.caps.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    accepts(&ask, false);
+    done(&ask);
+}
+
+static void none_runs_only_where_named_and_allowed(void **state)
+{
+    struct ask ask = ask_with(load_settings("CORDON_MIN_ISOLATION=none", "CORDON_BACKEND=none", NULL), CORDON_DOOR_NATIVE);
+    assert_int_equal(cordon_registry_find("none", "X", &ask.backend, NULL), 0);
+    refuses(&ask, false, PARTS("CORDON_BACKEND", "isolates nothing"));
+    refuses(&ask, true, PARTS("CORDON_ALLOW_NONE", "false"));
+    ask.run.by_operator = true;
+    accepts(&ask, true);
+    refuses(&ask, false, PARTS("CORDON_BACKEND"));
+    done(&ask);
+    ask = ask_with(load_settings("CORDON_ALLOW_NONE=1", NULL), CORDON_DOOR_NATIVE);
+    assert_int_equal(cordon_registry_find("none", "X", &ask.backend, NULL), 0);
+    accepts(&ask, true);
+    refuses(&ask, false, PARTS("CORDON_BACKEND"));
+    ask.run.door = CORDON_DOOR_LANGFLOW;
+    refuses(&ask, true, PARTS("hardware-virtualized"));
+    done(&ask);
+}
+
+static void a_backend_of_isolation_none_by_another_name_is_not_none(void **state)
+{
+    struct ask ask = ask_with(load_settings("CORDON_ALLOW_NONE=1", "CORDON_MIN_ISOLATION=none", NULL), CORDON_DOOR_NATIVE);
+    fake.caps.isolation = CORDON_ISOLATION_NONE;
+    refuses(&ask, true, PARTS("CORDON_ALLOW_NONE"));
+    done(&ask);
+}
+
+static void egress_must_be_blocked_or_allowed(void **state)
+{
+    struct ask ask = ask_with(NO_SETTINGS, CORDON_DOOR_NATIVE);
+    fake.caps.deny_all_egress = false;
+    refuses(&ask, false, PARTS("CORDON_ALLOW_NETWORK is false", "cannot block all egress"));
+    fake.caps.deny_all_egress = true;
+    ask.run.request.network = true;
+    refuses(&ask, false, PARTS("asks for the network", "CORDON_ALLOW_NETWORK must be true"));
+    done(&ask);
+    ask = ask_with(load_settings("CORDON_ALLOW_NETWORK=1", NULL), CORDON_DOOR_NATIVE);
+    ask.run.request.network = true;
+    accepts(&ask, false);
+    fake.caps.network = false;
+    refuses(&ask, false, PARTS("can give none"));
+    ask.run.request.network = false;
+    fake.caps.deny_all_egress = false;
+    refuses(&ask, false, PARTS("CORDON_ALLOW_NETWORK is true", "cannot block all egress"));
+    done(&ask);
+}
+
+static void domains_need_an_allowlist(void **state)
+{
+    struct ask ask = ask_with(load_settings("CORDON_ALLOWED_DOMAINS=example.com", "CORDON_ALLOW_NETWORK=1", NULL),
+                              CORDON_DOOR_NATIVE);
+    fake.caps.domain_allowlist = false;
+    refuses(&ask, false, PARTS("CORDON_ALLOWED_DOMAINS", "cannot restrict egress by domain")); /* network off, too */
+    fake.caps.domain_allowlist = true;
+    ask.run.request.network = true;
+    static const char *const good[] = {"EXAMPLE.com", "a.b.example.com"}, *const bad[] = {"badexample.com"};
+    ask.run.request.allowed_domains = good;
+    ask.run.request.allowed_domain_count = 2;
+    accepts(&ask, false);
+    ask.run.request.allowed_domains = bad;
+    ask.run.request.allowed_domain_count = 1;
+    refuses(&ask, false, PARTS("badexample.com", "CORDON_ALLOWED_DOMAINS"));
+    done(&ask);
+    ask = ask_with(NO_SETTINGS, CORDON_DOOR_NATIVE);
+    ask.run.request.allowed_domains = bad;
+    ask.run.request.allowed_domain_count = 1;
+    fake.caps.domain_allowlist = false;
+    refuses(&ask, false, PARTS("allowed_domains", "badexample.com"));
+    done(&ask);
+}
+
+static void the_backends_time_cap_holds(void **state)
+{
+    struct ask ask = ask_with(NO_SETTINGS, CORDON_DOOR_LANGFLOW);
+    fake.caps.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    fake.caps.max_timeout_s = 30;
+    accepts(&ask, false);
+    ask.run.request.limits.timeout_ms = 30001;
+    refuses(&ask, false, PARTS("LANGFLOW_SANDBOX_TIMEOUT_SECONDS", "30.001", "up to 30 s"));
+    done(&ask);
+}
+
+static void egress_exceptions_must_be_accepted_by_name(void **state)
+{
+    struct ask ask = ask_with(load_settings("CORDON_ACCEPT_EGRESS_EXCEPTIONS=169.254.0.0/16", NULL), CORDON_DOOR_NATIVE);
+    fake.caps.egress_exceptions = "169.254.0.0/16";
+    accepts(&ask, false);
+    fake.caps.egress_exceptions = "169.254.0.0/16, fe80::/10";
+    refuses(&ask, false, PARTS("CORDON_ACCEPT_EGRESS_EXCEPTIONS", "fe80::/10"));
+    done(&ask);
+}
+
+static void languages_must_be_offered(void **state)
+{
+    struct ask ask = ask_with(NO_SETTINGS, CORDON_DOOR_NATIVE);
+    fake.caps.languages = "python2, javascript";
+    refuses(&ask, false, PARTS("python", "javascript"));
+    fake.caps.languages = NULL;
+    refuses(&ask, false, PARTS("no language"));
+    done(&ask);
+}
+
+static void limits_files_and_artifacts_must_be_held(void **state)
+{
+    struct ask ask = ask_with(load_settings("CORDON_REQUIRE_LIMITS=memory,agent", NULL), CORDON_DOOR_NATIVE);
+    accepts(&ask, false);
+    fake.caps.agent_protected = false;
+    refuses(&ask, false, PARTS("CORDON_REQUIRE_LIMITS", "agent", "cordon doctor"));
+    fake.caps.agent_protected = true;
+    fake.caps.memory_limit = false;
+    refuses(&ask, false, PARTS("CORDON_REQUIRE_LIMITS names memory"));
+    done(&ask);
+    ask = ask_with(NO_SETTINGS, CORDON_DOOR_NATIVE);
+    fake.caps.memory_limit = false;
+    accepts(&ask, false);
+    ask.run.memory_asked = true;
+    refuses(&ask, false, PARTS("memory_mb", "CORDON_MEMORY_MB"));
+    ask.run.memory_asked = false;
+    fake.caps.files = fake.caps.artifacts = false;
+    accepts(&ask, false);
+    ask.run.request.file_count = 1;
+    refuses(&ask, false, PARTS("files"));
+    ask.run.request.file_count = 0;
+    ask.run.request.artifacts = true;
+    refuses(&ask, false, PARTS("artifacts"));
+    done(&ask);
+}
+
+static void the_first_failing_rule_wins(void **state)
+{
+    struct ask ask = ask_with(load_settings("CORDON_ALLOWED_DOMAINS=a.com", NULL), CORDON_DOOR_NATIVE);
+    fake.caps = (struct cordon_capabilities){.struct_size = sizeof fake.caps, .max_timeout_s = 1, .egress_exceptions = "x"};
+    refuses(&ask, true, PARTS("CORDON_ALLOW_NONE"));
+    fake.caps.isolation = CORDON_ISOLATION_NAMESPACE;
+    refuses(&ask, true, PARTS("CORDON_ALLOW_NETWORK"));
+    fake.caps.deny_all_egress = true;
+    refuses(&ask, true, PARTS("CORDON_ALLOWED_DOMAINS"));
+    fake.caps.domain_allowlist = true;
+    refuses(&ask, true, PARTS("CORDON_TIMEOUT_S"));
+    fake.caps.max_timeout_s = 0;
+    refuses(&ask, true, PARTS("CORDON_ACCEPT_EGRESS_EXCEPTIONS"));
+    fake.caps.egress_exceptions = "";
+    refuses(&ask, true, PARTS("CORDON_BACKEND", "python"));
+    fake.caps.languages = "python";
+    accepts(&ask, true);
+    done(&ask);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_usual_run_is_accepted),
+        cmocka_unit_test(weak_isolation_is_refused),
+        cmocka_unit_test(langflow_demands_hardware),
+        cmocka_unit_test(none_runs_only_where_named_and_allowed),
+        cmocka_unit_test(a_backend_of_isolation_none_by_another_name_is_not_none),
+        cmocka_unit_test(egress_must_be_blocked_or_allowed),
+        cmocka_unit_test(domains_need_an_allowlist),
+        cmocka_unit_test(the_backends_time_cap_holds),
+        cmocka_unit_test(egress_exceptions_must_be_accepted_by_name),
+        cmocka_unit_test(languages_must_be_offered),
+        cmocka_unit_test(limits_files_and_artifacts_must_be_held),
+        cmocka_unit_test(the_first_failing_rule_wins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
