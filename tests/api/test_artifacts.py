@@ -4,7 +4,11 @@
 import pytest
 from lib.client import artifacts, dropped
 
-SAVE = "import os\nos.makedirs('artifacts/sub', exist_ok=True)\nopen('artifacts/a.txt', 'w').write('one')\nopen('artifacts/sub/b.bin', 'wb').write(bytes(range(256)))\n"
+SAVE = (
+    "import os\nos.makedirs('artifacts/sub', exist_ok=True)\n"
+    "open('artifacts/a.txt', 'w').write('one')\n"
+    "open('artifacts/sub/b.bin', 'wb').write(bytes(range(256)))\n"
+)
 
 
 def test_from_the_folder_with_subfolders(run):

@@ -90,7 +90,10 @@ class TestRun:
             "--artifacts",
             target,
             "-c",
-            "import os\nos.makedirs('artifacts/s', exist_ok=True)\nopen('artifacts/s/a', 'w').write('x')\nopen('b', 'w').write('y')",
+            (
+                "import os\nos.makedirs('artifacts/s', exist_ok=True)\n"
+                "open('artifacts/s/a', 'w').write('x')\nopen('b', 'w').write('y')"
+            ),
         )
         assert done.status == 0, done
         assert (target / "s/a").read_text() == "x" and (target / "b").read_text() == "y"
@@ -106,7 +109,10 @@ class TestRun:
             "--artifacts",
             target,
             "-c",
-            "import os\nos.makedirs('artifacts/d')\nopen('artifacts/a', 'w').write('evil')\nopen('artifacts/d/new', 'w').write('evil')\nopen('artifacts/ok', 'w').write('fine')",
+            (
+                "import os\nos.makedirs('artifacts/d')\nopen('artifacts/a', 'w').write('evil')\n"
+                "open('artifacts/d/new', 'w').write('evil')\nopen('artifacts/ok', 'w').write('fine')"
+            ),
         )
         assert (victim / "file").read_text() == "untouched" and sorted(os.listdir(victim)) == ["file"], done
         assert (target / "ok").read_text() == "fine"

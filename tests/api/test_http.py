@@ -197,7 +197,10 @@ def test_an_error_keeps_the_connection(daemon):
 
 
 def raw_request(daemon, body, extra="", method="POST", path="/v1/runs", version="HTTP/1.1"):
-    head = f"{method} {path} {version}\r\nHost: x\r\nAuthorization: Bearer {daemon.key}\r\nContent-Type: application/json\r\n{extra}"
+    head = (
+        f"{method} {path} {version}\r\nHost: x\r\nAuthorization: Bearer {daemon.key}\r\n"
+        f"Content-Type: application/json\r\n{extra}"
+    )
     return head.encode() + (f"Content-Length: {len(body)}\r\n\r\n".encode() + body if body is not None else b"\r\n")
 
 

@@ -162,7 +162,10 @@ class TestFiles:
         )
 
     def test_belong_to_the_code(self, run):
-        code = "import os; s = os.stat('a'); print(s.st_uid == os.getuid(), oct(s.st_mode & 0o777)); open('a', 'w').write('new')"
+        code = (
+            "import os; s = os.stat('a'); print(s.st_uid == os.getuid(), oct(s.st_mode & 0o777)); "
+            "open('a', 'w').write('new')"
+        )
         assert run(code, files={"a": "old"})["stdout"] == "True 0o644\n"
 
     def test_binary_survives(self, run):

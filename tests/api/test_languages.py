@@ -11,7 +11,10 @@ import pytest
         ("node: names", "console.log(require('node:os').EOL === '\\n')", "true\n"),
         (
             "modules",
-            "import fs from 'fs'; import { join } from 'node:path'; console.log(typeof fs.readFileSync, join('a', 'b'))",
+            (
+                "import fs from 'fs'; import { join } from 'node:path'; "
+                "console.log(typeof fs.readFileSync, join('a', 'b'))"
+            ),
             "function a/b\n",
         ),
         ("top-level await", "const x = await Promise.resolve(5); console.log(x)", "5\n"),
@@ -19,7 +22,10 @@ import pytest
         ("timers", "setTimeout(() => console.log('later'), 20); console.log('now')", "now\nlater\n"),
         (
             "worker_threads",
-            "const { Worker } = require('worker_threads'); new Worker(\"require('worker_threads').parentPort.postMessage(6 * 7)\", { eval: true }).on('message', m => console.log(m))",
+            (
+                "const { Worker } = require('worker_threads'); "
+                "new Worker(\"require('worker_threads').parentPort.postMessage(6 * 7)\", { eval: true }).on('message', m => console.log(m))"
+            ),
             "42\n",
         ),
         ("child_process", "console.log(require('child_process').execSync('echo hi').toString())", "hi\n\n"),
@@ -41,12 +47,20 @@ import pytest
         ("zlib", "const z = require('zlib'); console.log(z.gunzipSync(z.gzipSync('abc')).toString())", "abc\n"),
         (
             "local server",
-            "const n = require('net'); const s = n.createServer(c => c.end('hey')).listen(0, '127.0.0.1', () => n.connect(s.address().port, '127.0.0.1').on('data', d => { console.log('' + d); s.close() }))",
+            (
+                "const n = require('net'); "
+                "const s = n.createServer(c => c.end('hey')).listen(0, '127.0.0.1', () => n.connect(s.address().port, '127.0.0.1').on('data', d => { console.log('' + d); "
+                "s.close() }))"
+            ),
             "hey\n",
         ),
         (
             "http on loopback",
-            "const h = require('http'); const s = h.createServer((q, r) => r.end('web')).listen(0, '127.0.0.1', () => h.get({ port: s.address().port, host: '127.0.0.1' }, r => r.on('data', d => { console.log('' + d); s.close(); s.closeAllConnections() })))",
+            (
+                "const h = require('http'); "
+                "const s = h.createServer((q, r) => r.end('web')).listen(0, '127.0.0.1', () => h.get({ port: s.address().port, host: '127.0.0.1' }, r => r.on('data', d => { console.log('' + d); "
+                "s.close(); s.closeAllConnections() })))"
+            ),
             "web\n",
         ),
         ("wasm", "console.log(WebAssembly.validate(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])))", "true\n"),
@@ -104,7 +118,10 @@ def test_javascript_guests_share_nothing(run):
     for _ in range(4):
         assert (
             run(
-                "console.log(globalThis.mark, require('fs').existsSync('/tmp/mark')); globalThis.mark = 1; require('fs').writeFileSync('/tmp/mark', '')",
+                (
+                    "console.log(globalThis.mark, require('fs').existsSync('/tmp/mark')); globalThis.mark = 1; "
+                    "require('fs').writeFileSync('/tmp/mark', '')"
+                ),
                 "javascript",
             )["stdout"]
             == "undefined false\n"

@@ -31,7 +31,11 @@ KINDS = {
     "fork bomb": (
         2,
         "python",
-        "import os\ntry:\n    for _ in range(400):\n        if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '99'])\nexcept OSError: pass\nos._exit(0)",
+        (
+            "import os\ntry:\n    for _ in range(400):\n"
+            "        if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '99'])\nexcept OSError: pass\n"
+            "os._exit(0)"
+        ),
         {"timeout_s": 5},
         {"exited"},
     ),

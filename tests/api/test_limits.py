@@ -194,7 +194,10 @@ class TestFiles:
         )
         name, count = made.run(code)["stdout"].split()
         assert name == "EMFILE" and 40 < int(count) < 64
-        cannot_raise = "import resource\ntry: resource.setrlimit(resource.RLIMIT_NOFILE, (999, 999)); print('raised')\nexcept Exception as e: print(type(e).__name__)"
+        cannot_raise = (
+            "import resource\ntry: resource.setrlimit(resource.RLIMIT_NOFILE, (999, 999)); "
+            "print('raised')\nexcept Exception as e: print(type(e).__name__)"
+        )
         assert "raised" not in made.run(cannot_raise)["stdout"]
 
 
@@ -202,7 +205,8 @@ class TestProcesses:
     def test_pids(self, own):
         made = own(pids=20)
         code = (
-            "import os, time, errno\nn = 0\ntry:\n    while n < 2000:\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n"
+            "import os, time, errno\nn = 0\ntry:\n    while n < 2000:\n"
+            "        if os.fork() == 0: time.sleep(30); os._exit(0)\n"
             "        n += 1\nexcept OSError as e: print(errno.errorcode[e.errno])\nprint(n, flush=True)\nos._exit(0)"
         )
         answer = made.run(code, timeout_s=20)
@@ -213,7 +217,9 @@ class TestProcesses:
     def test_threads_count_too(self, own):
         made = own(pids=20)
         code = (
-            "import threading, time\nn = 0\ntry:\n    while n < 500: threading.Thread(target=time.sleep, args=(30,), daemon=True).start(); n += 1\n"
+            "import threading, time\nn = 0\ntry:\n"
+            "    while n < 500: threading.Thread(target=time.sleep, args=(30,), daemon=True).start(); "
+            "n += 1\n"
             "except RuntimeError: print('refused')\nprint(n, flush=True)\nimport os; os._exit(0)"
         )
         said, count = made.run(code, timeout_s=20)["stdout"].split()
@@ -250,7 +256,10 @@ class TestExit:
     )
     def test_signals(self, run, name, number):
         answer = run(
-            f"import os, signal\nsignal.signal({number}, signal.SIG_DFL) if {number} != 9 else None\nos.kill(os.getpid(), {number})"
+            (
+                f"import os, signal\nsignal.signal({number}, signal.SIG_DFL) if {number} != 9 else None\n"
+                f"os.kill(os.getpid(), {number})"
+            )
         )
         assert answer["outcome"]["cause"] == "signalled" and answer["outcome"]["signal"] == number
         assert answer["exit_code"] == 128 + number
@@ -281,7 +290,10 @@ class TestExit:
 
     def test_no_core_files(self, run):
         answer = run(
-            "import subprocess, os\nsubprocess.run(['/usr/bin/python3', '-c', 'import os; os.abort()'])\nprint(os.listdir('.'))"
+            (
+                "import subprocess, os\nsubprocess.run(['/usr/bin/python3', '-c', 'import os; "
+                "os.abort()'])\nprint(os.listdir('.'))"
+            )
         )
         assert "core" not in answer["stdout"]
 
@@ -292,10 +304,23 @@ def test_the_guest_sees_its_own_limits(own):
 import os, json, re
 mem = dict(re.findall(r'(\\w+):\\s+(\\d+) kB', open('/proc/meminfo').read()))
 cpus = open('/proc/cpuinfo').read().count('processor\\t')
-print(json.dumps({'count': os.cpu_count(), 'affinity': len(os.sched_getaffinity(0)), 'total': int(mem['MemTotal']) >> 10,
- 'free': int(mem['MemFree']) >> 10, 'available': int(mem['MemAvailable']) >> 10, 'swap': int(mem.get('SwapTotal', 0)),
- 'cpuinfo': cpus, 'omp': os.environ.get('OMP_NUM_THREADS'), 'blas': os.environ.get('OPENBLAS_NUM_THREADS'),
- 'mkl': os.environ.get('MKL_NUM_THREADS'), 'phys': os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') >> 20}))
+print(
+    json.dumps(
+        {
+            'count': os.cpu_count(),
+            'affinity': len(os.sched_getaffinity(0)),
+            'total': int(mem['MemTotal']) >> 10,
+            'free': int(mem['MemFree']) >> 10,
+            'available': int(mem['MemAvailable']) >> 10,
+            'swap': int(mem.get('SwapTotal', 0)),
+            'cpuinfo': cpus,
+            'omp': os.environ.get('OMP_NUM_THREADS'),
+            'blas': os.environ.get('OPENBLAS_NUM_THREADS'),
+            'mkl': os.environ.get('MKL_NUM_THREADS'),
+            'phys': os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') >> 20,
+        }
+    )
+)
 """
     seen = json.loads(made.run(code)["stdout"])
     assert seen["count"] == 1 and seen["cpuinfo"] == 1

@@ -20,14 +20,20 @@ class Exchange:
             {
                 "language": "python",
                 "timeout_s": 60,
-                "code": f"import time\nfor i in range(3):\n    print('client {number} line', i, flush=True)\n    time.sleep(0.01)",
+                "code": (
+                    f"import time\nfor i in range(3):\n    print('client {number} line', i, flush=True)\n"
+                    f"    time.sleep(0.01)"
+                ),
             }
         ).encode()
         self.number, self.received = number, b""
         self.to_send = (
             b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
             + daemon.key.encode()
-            + b"\r\nAccept: application/x-ndjson\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
+            + (
+                b"\r\nAccept: application/x-ndjson\r\nContent-Type: application/json\r\n"
+                b"Connection: close\r\nContent-Length: "
+            )
             + str(len(body)).encode()
             + b"\r\n\r\n"
             + body

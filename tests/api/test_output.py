@@ -49,7 +49,10 @@ def test_order_is_kept(run):
 
 
 def test_written_by_children_and_parents_in_order(run):
-    code = "import subprocess, sys\nfor i in range(10):\n    print('p', i, flush=True)\n    subprocess.run(['echo', 'c', str(i)])"
+    code = (
+        "import subprocess, sys\nfor i in range(10):\n    print('p', i, flush=True)\n"
+        "    subprocess.run(['echo', 'c', str(i)])"
+    )
     assert run(code)["stdout"] == "".join(f"p {i}\nc {i}\n" for i in range(10))
 
 

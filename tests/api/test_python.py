@@ -57,16 +57,24 @@ def test_tracebacks_are_those_of_plain_python(run, code):
 def test_the_name_of_the_program(run):
     out = json.loads(
         run(
-            "import sys, json\nprint(json.dumps([__name__, sys.argv[1:], __file__ == sys.argv[0], sys.path[0] in ('', '/home/user')]))"
+            (
+                "import sys, json\n"
+                "print(json.dumps([__name__, sys.argv[1:], __file__ == sys.argv[0], sys.path[0] in ('', '/home/user')]))"
+            )
         )["stdout"]
     )
     assert out == ["__main__", [], True, True]
 
 
 def test_fresh_guests_share_no_files_and_no_globals(run):
-    write = "import os, builtins, sys\nopen('/tmp/mark', 'w').write('x'); open('mark', 'w').write('x')\nbuiltins.mark = 1; sys.modules['mark'] = sys; os.environ['MARK'] = '1'"
+    write = (
+        "import os, builtins, sys\nopen('/tmp/mark', 'w').write('x'); "
+        "open('mark', 'w').write('x')\nbuiltins.mark = 1; sys.modules['mark'] = sys; "
+        "os.environ['MARK'] = '1'"
+    )
     look = (
-        "import os, builtins, sys\nprint(os.path.exists('/tmp/mark'), os.path.exists('mark'), hasattr(builtins, 'mark'), 'mark' in sys.modules, "
+        "import os, builtins, sys\n"
+        "print(os.path.exists('/tmp/mark'), os.path.exists('mark'), hasattr(builtins, 'mark'), 'mark' in sys.modules, "
         "'MARK' in os.environ, sorted(os.listdir('/tmp')), [n for n in sorted(os.listdir('.')) if n != 'artifacts'])"
     )
     for _ in range(10):
@@ -120,65 +128,107 @@ def test_matplotlib_without_a_display(run):
     [
         (
             "threads",
-            "import threading\nr = []\nts = [threading.Thread(target=r.append, args=(i,)) for i in range(8)]\n[t.start() for t in ts]; [t.join() for t in ts]\nprint(sorted(r))",
+            (
+                "import threading\nr = []\n"
+                "ts = [threading.Thread(target=r.append, args=(i,)) for i in range(8)]\n"
+                "[t.start() for t in ts]; [t.join() for t in ts]\nprint(sorted(r))"
+            ),
             "[0, 1, 2, 3, 4, 5, 6, 7]\n",
         ),
         (
             "multiprocessing",
-            "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    with m.Pool(2) as p: print(p.map(f, range(5)))",
+            (
+                "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n"
+                "    with m.Pool(2) as p: print(p.map(f, range(5)))"
+            ),
             "[0, 1, 4, 9, 16]\n",
         ),
         (
             "asyncio",
-            "import asyncio\nasync def f(i):\n    await asyncio.sleep(0.01); return i\nasync def m(): return await asyncio.gather(*map(f, range(3)))\nprint(asyncio.run(m()))",
+            (
+                "import asyncio\nasync def f(i):\n    await asyncio.sleep(0.01); return i\n"
+                "async def m(): return await asyncio.gather(*map(f, range(3)))\nprint(asyncio.run(m()))"
+            ),
             "[0, 1, 2]\n",
         ),
         (
             "subprocess",
-            "import subprocess\nprint(subprocess.run(['/usr/bin/python3', '-c', 'print(6*7)'], capture_output=True, text=True).stdout)",
+            (
+                "import subprocess\n"
+                "print(subprocess.run(['/usr/bin/python3', '-c', 'print(6*7)'], capture_output=True, text=True).stdout)"
+            ),
             "42\n\n",
         ),
         ("shell", "import os\nprint(os.popen('echo hi | tr a-z A-Z').read())", "HI\n\n"),
         (
             "sqlite3",
-            "import sqlite3\nc = sqlite3.connect('/tmp/d.db'); c.execute('create table t(a)'); c.execute('insert into t values(5)'); c.commit()\nprint(c.execute('select a from t').fetchone())",
+            (
+                "import sqlite3\nc = sqlite3.connect('/tmp/d.db'); c.execute('create table t(a)'); "
+                "c.execute('insert into t values(5)'); c.commit()\n"
+                "print(c.execute('select a from t').fetchone())"
+            ),
             "(5,)\n",
         ),
         (
             "tempfile",
-            "import tempfile, os\nwith tempfile.NamedTemporaryFile('w+', delete=False) as f: f.write('x')\nprint(os.path.getsize(f.name))",
+            (
+                "import tempfile, os\n"
+                "with tempfile.NamedTemporaryFile('w+', delete=False) as f: f.write('x')\n"
+                "print(os.path.getsize(f.name))"
+            ),
             "1\n",
         ),
         (
             "local sockets",
-            "import socket\na, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); c = socket.create_connection(s.getsockname()); p, _ = s.accept(); p.send(b'y'); print(c.recv(1))",
+            (
+                "import socket\na, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\n"
+                "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
+                "c = socket.create_connection(s.getsockname()); p, _ = s.accept(); p.send(b'y'); "
+                "print(c.recv(1))"
+            ),
             "b'x'\nb'y'\n",
         ),
         (
             "signals",
-            "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print('rang'))\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\nsignal.pause()",
+            (
+                "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print('rang'))\n"
+                "signal.setitimer(signal.ITIMER_REAL, 0.05)\nsignal.pause()"
+            ),
             "rang\n",
         ),
         ("mmap", "import mmap\nm = mmap.mmap(-1, 4096); m[:2] = b'ok'; print(m[:2])", "b'ok'\n"),
         ("ctypes", "import ctypes\nprint(ctypes.CDLL(None).abs(-3))", "3\n"),
         (
             "dates",
-            "import datetime, zoneinfo\nprint(datetime.datetime(2024, 7, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin')).utcoffset())",
+            (
+                "import datetime, zoneinfo\n"
+                "print(datetime.datetime(2024, 7, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin')).utcoffset())"
+            ),
             "2:00:00\n",
         ),
         (
             "shared memory",
-            "from multiprocessing import shared_memory\ns = shared_memory.SharedMemory(create=True, size=10); s.buf[0] = 7; print(s.buf[0]); s.close(); s.unlink()",
+            (
+                "from multiprocessing import shared_memory\n"
+                "s = shared_memory.SharedMemory(create=True, size=10); s.buf[0] = 7; print(s.buf[0]); "
+                "s.close(); s.unlink()"
+            ),
             "7\n",
         ),
         (
             "futures",
-            "from concurrent.futures import ProcessPoolExecutor as P\ndef f(x): return x + 1\nif __name__ == '__main__':\n    with P(2) as p: print(list(p.map(f, [1, 2])))",
+            (
+                "from concurrent.futures import ProcessPoolExecutor as P\ndef f(x): return x + 1\n"
+                "if __name__ == '__main__':\n    with P(2) as p: print(list(p.map(f, [1, 2])))"
+            ),
             "[2, 3]\n",
         ),
         (
             "dataclass, pickle",
-            "import pickle, dataclasses\n@dataclasses.dataclass\nclass A: x: int\nprint(pickle.loads(pickle.dumps(A(3))))",
+            (
+                "import pickle, dataclasses\n@dataclasses.dataclass\nclass A: x: int\n"
+                "print(pickle.loads(pickle.dumps(A(3))))"
+            ),
             "A(x=3)\n",
         ),
         ("locale", "print('\\u00e9\\u20ac', open('/tmp/x', 'w').encoding.lower())", "\u00e9\u20ac utf-8\n"),
@@ -210,7 +260,10 @@ def test_stdout_is_text_and_line_numbers_are_right(run):
 
 
 def test_identity_in_the_guest(run):
-    code = "import os, pwd, json, socket\nprint(json.dumps([os.getuid(), os.getgid(), os.getgroups(), os.getcwd(), os.path.expanduser('~'), pwd.getpwuid(os.getuid()).pw_name]))"
+    code = (
+        "import os, pwd, json, socket\n"
+        "print(json.dumps([os.getuid(), os.getgid(), os.getgroups(), os.getcwd(), os.path.expanduser('~'), pwd.getpwuid(os.getuid()).pw_name]))"
+    )
     uid, gid, groups, cwd, home, name = json.loads(run(code)["stdout"])
     assert uid == 1000 and gid == 1000 and groups in ([], [1000]) and cwd == home == "/home/user" and name == "user"
 

@@ -262,7 +262,8 @@ class TestShortage:
 
     @pytest.mark.root
     def test_few_processes_for_all_of_it(self, tmp_path):
-        """The daemon is put into a pids group that is soon full; runs are refused, and work again when there is room."""
+        """The daemon is put into a pids group that is soon full; "
+        "runs are refused, and work again when there is room."""
         base = "/sys/fs/cgroup/pids" if os.path.isdir("/sys/fs/cgroup/pids") else "/sys/fs/cgroup"
         group = f"{base}/cordon-test-outer-{os.getpid()}"
         try:

@@ -73,7 +73,21 @@ def test_isolation_holds(nobody):
         "run",
         "--json",
         "-c",
-        "import os, socket, json\nprint(json.dumps([sorted(n for _, n in socket.if_nameindex()), len([p for p in os.listdir('/proc') if p.isdigit()]) < 4, os.path.exists('/etc/shadow'), os.getcwd()]))",
+        (
+            "import os, socket, json\n"
+            """
+print(
+    json.dumps(
+        [
+            sorted(n for _, n in socket.if_nameindex()),
+            len([p for p in os.listdir('/proc') if p.isdigit()]) < 4,
+            os.path.exists('/etc/shadow'),
+            os.getcwd(),
+        ]
+    )
+)
+"""
+        ),
     )
     assert json.loads(done.json()["stdout"]) == [["lo"], True, False, "/home/user"], done
     assert done.json()["outcome"]["isolation"] == "namespace"
@@ -119,7 +133,11 @@ def test_forks_are_bounded_or_it_is_said(nobody, local):
         "-t",
         "10",
         "-c",
-        "import os, time\nn = 0\ntry:\n    while n < 600:\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n        n += 1\nexcept OSError: pass\nprint(n, flush=True)\nos._exit(0)",
+        (
+            "import os, time\nn = 0\ntry:\n    while n < 600:\n"
+            "        if os.fork() == 0: time.sleep(30); os._exit(0)\n        n += 1\n"
+            "except OSError: pass\nprint(n, flush=True)\nos._exit(0)"
+        ),
     )
     count = int(done.json()["stdout"])
     assert count < 128 or not local["pids_limit"]
@@ -138,6 +156,9 @@ def test_the_hosts_files_stay_closed(nobody):
     done = nobody(
         "run",
         "-c",
-        "import os\nfor p in ('/usr/x', '/etc/x', '/x', '/proc/sys/kernel/hostname'):\n    try: open(p, 'w'); print('wrote', p)\n    except OSError: pass",
+        (
+            "import os\nfor p in ('/usr/x', '/etc/x', '/x', '/proc/sys/kernel/hostname'):\n"
+            "    try: open(p, 'w'); print('wrote', p)\n    except OSError: pass"
+        ),
     )
     assert done.text == ""

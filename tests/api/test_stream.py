@@ -45,7 +45,10 @@ def test_result_event_carries_the_value(stream):
 
 
 def test_text_cut_between_chunks_stays_text(stream):
-    code = "import os, time\nfor b in '\\u00e9\\u20ac\\U0001f600'.encode():\n    os.write(1, bytes([b]))\n    time.sleep(0.03)"
+    code = (
+        "import os, time\nfor b in '\\u00e9\\u20ac\\U0001f600'.encode():\n"
+        "    os.write(1, bytes([b]))\n    time.sleep(0.03)"
+    )
     events = [event for _, event in stream(code) if event["type"] == "stdout"]
     assert b"".join(map(event_bytes, events)).decode() == "\u00e9\u20ac\U0001f600"
     assert all("data_b64" not in event for event in events)

@@ -24,8 +24,13 @@ def test_scheduling_class_of_the_agent(backend):
     answer, said = backend.attack("""
 param = (ctypes.c_int * 1)(0)
 attr = struct.pack('=IIQiIQQQ', 48, 5, 0, 0, 0, 0, 0, 0)
-said(idle=call(N['sched_setscheduler'], 1, 5, param), attr=call(N['sched_setattr'], 1, attr, 0), nice=call(N['setpriority'], 0, 1, 19),
-     affinity=call(N['sched_setaffinity'], 1, 8, struct.pack('Q', 1)), io=call(N['ioprio_set'], 1, 1, 3 << 13))
+said(
+    idle=call(N['sched_setscheduler'], 1, 5, param),
+    attr=call(N['sched_setattr'], 1, attr, 0),
+    nice=call(N['setpriority'], 0, 1, 19),
+    affinity=call(N['sched_setaffinity'], 1, 8, struct.pack('Q', 1)),
+    io=call(N['ioprio_set'], 1, 1, 3 << 13),
+)
 """)
     exited(answer)
     assert set(said.values()) <= set(DENIED), said
@@ -34,8 +39,12 @@ said(idle=call(N['sched_setscheduler'], 1, 5, param), attr=call(N['sched_setattr
 def test_own_scheduling_class_to_real_time(backend):
     answer, said = backend.attack("""
 param = (ctypes.c_int * 1)(1)
-said(fifo=call(N['sched_setscheduler'], 0, 1, param), rr=call(N['sched_setscheduler'], 0, 2, param), nice=call(N['setpriority'], 0, 0, -20),
-     realtime_io=call(N['ioprio_set'], 1, 0, 1 << 13))
+said(
+    fifo=call(N['sched_setscheduler'], 0, 1, param),
+    rr=call(N['sched_setscheduler'], 0, 2, param),
+    nice=call(N['setpriority'], 0, 0, -20),
+    realtime_io=call(N['ioprio_set'], 1, 0, 1 << 13),
+)
 """)
     exited(answer)
     assert "ok" not in said.values(), said
@@ -97,9 +106,15 @@ said(read=attempt(look), write=attempt(lambda: os.open(path, os.O_WRONLY)))
 def test_the_agents_memory_by_process_vm(backend):
     answer, said = backend.attack("""
 buf = ctypes.create_string_buffer(16)
-local = struct.pack('PN', ctypes.addressof(buf), 16); remote = struct.pack('PN', 0x400000, 16)
-said(readv=call(N['process_vm_readv'], 1, local, 1, remote, 1, 0), writev=call(N['process_vm_writev'], 1, local, 1, remote, 1, 0),
-     ptrace=call(N['ptrace'], 16, 1, 0, 0), seize=call(N['ptrace'], 0x4206, 1, 0, 0), kcmp=call(N['kcmp'], 1, os.getpid(), 0, 0, 0))
+local = struct.pack('PN', ctypes.addressof(buf), 16)
+remote = struct.pack('PN', 0x400000, 16)
+said(
+    readv=call(N['process_vm_readv'], 1, local, 1, remote, 1, 0),
+    writev=call(N['process_vm_writev'], 1, local, 1, remote, 1, 0),
+    ptrace=call(N['ptrace'], 16, 1, 0, 0),
+    seize=call(N['ptrace'], 0x4206, 1, 0, 0),
+    kcmp=call(N['kcmp'], 1, os.getpid(), 0, 0, 0),
+)
 """)
     outcome = exited(answer)
     assert "ok" not in said.values()
@@ -141,8 +156,16 @@ said(fds=fds, inherited=inherited)
 
 
 # The driver's socket lies at descriptor 3 in the interpreter's own process: the code can write to it what it wants.
-FRAME = "def frame(kind, payload=b'', exec_=0, length=None): return struct.pack('<BBHI', kind, 0, exec_, len(payload) if length is None else length) + payload\n"
-FIND = "drivers = [int(n) for n in os.listdir('/proc/self/fd') if int(n) > 2 and attempt(lambda: os.readlink('/proc/self/fd/' + n)) == 'ok' and os.readlink('/proc/self/fd/' + n).startswith('socket:')]\n"
+FRAME = """
+def frame(kind, payload=b'', exec_=0, length=None):
+    return struct.pack('<BBHI', kind, 0, exec_, len(payload) if length is None else length) + payload
+"""
+FIND = """
+def target(fd):
+    try: return os.readlink(f'/proc/self/fd/{fd}')
+    except OSError: return ''
+drivers = [fd for fd in range(3, 64) if target(fd).startswith('socket:')]
+"""
 
 
 @pytest.mark.parametrize(
@@ -240,7 +263,8 @@ def test_closing_every_descriptor(backend):
 
 
 def test_passing_a_false_listener(backend):
-    """The seccomp listener goes to the agent over the driver's socket before the code; a second one is the code's lie."""
+    """The seccomp listener goes to the agent over the driver's socket before the code; "
+    "a second one is the code's lie."""
     answer, said = backend.attack(
         FRAME
         + FIND
@@ -307,7 +331,14 @@ def test_killing_the_interpreter_from_a_child(backend):
 
 def test_the_agent_is_not_the_codes_uid(backend):
     answer, said = backend.attack(
-        "said(agent=os.stat('/proc/1').st_uid if os.path.exists('/proc/1') else -1, own=os.getuid(), parent=os.getppid(), pids=[p for p in os.listdir('/proc') if p.isdigit()])"
+        """
+said(
+    agent=os.stat('/proc/1').st_uid if os.path.exists('/proc/1') else -1,
+    own=os.getuid(),
+    parent=os.getppid(),
+    pids=[p for p in os.listdir('/proc') if p.isdigit()],
+)
+"""
     )
     exited(answer)
     assert said["agent"] != said["own"] == 1000 and "1" not in said["pids"]

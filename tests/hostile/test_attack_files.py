@@ -113,13 +113,24 @@ said(read=attempt(look))
 
 def test_mounting(backend):
     answer, said = backend.attack("""
-said(tmpfs=call(N['mount'], b'x', b'/tmp', b'tmpfs', 0, None), bind=call(N['mount'], b'/usr', b'/tmp', None, 4096, None),
-     remount=call(N['mount'], None, b'/', None, 32 | 4096, None), proc=call(N['mount'], b'proc', b'/tmp', b'proc', 0, None),
-     move=call(N['mount'], b'/proc', b'/tmp', None, 8192, None), shared=call(N['mount'], None, b'/', None, 1 << 20 | 16384, None),
-     overlay=call(N['mount'], b'o', b'/tmp', b'overlay', 0, b'lowerdir=/usr,upperdir=/tmp,workdir=/tmp'), umount=call(N['umount2'], b'/proc', 2),
-     umount_root=call(N['umount2'], b'/', 2), umount_tmp=call(N['umount2'], b'/tmp', 2), umount_home=call(N['umount2'], b'/home/user', 2),
-     open_tree=call(N['open_tree'], -100, b'/', 1), fsopen=call(N['fsopen'], b'tmpfs', 0), move_mount=call(N['move_mount'], -100, b'/proc', -100, b'/tmp', 0),
-     setattr=call(N['mount_setattr'], -100, b'/', 0, bytes(32), 32), fuse=call(N['mount'], b'f', b'/tmp', b'fuse', 0, b'fd=0'))
+said(
+    tmpfs=call(N['mount'], b'x', b'/tmp', b'tmpfs', 0, None),
+    bind=call(N['mount'], b'/usr', b'/tmp', None, 4096, None),
+    remount=call(N['mount'], None, b'/', None, 32 | 4096, None),
+    proc=call(N['mount'], b'proc', b'/tmp', b'proc', 0, None),
+    move=call(N['mount'], b'/proc', b'/tmp', None, 8192, None),
+    shared=call(N['mount'], None, b'/', None, 1 << 20 | 16384, None),
+    overlay=call(N['mount'], b'o', b'/tmp', b'overlay', 0, b'lowerdir=/usr,upperdir=/tmp,workdir=/tmp'),
+    umount=call(N['umount2'], b'/proc', 2),
+    umount_root=call(N['umount2'], b'/', 2),
+    umount_tmp=call(N['umount2'], b'/tmp', 2),
+    umount_home=call(N['umount2'], b'/home/user', 2),
+    open_tree=call(N['open_tree'], -100, b'/', 1),
+    fsopen=call(N['fsopen'], b'tmpfs', 0),
+    move_mount=call(N['move_mount'], -100, b'/proc', -100, b'/tmp', 0),
+    setattr=call(N['mount_setattr'], -100, b'/', 0, bytes(32), 32),
+    fuse=call(N['mount'], b'f', b'/tmp', b'fuse', 0, b'fd=0'),
+)
 """)
     outcome = exited(answer)
     assert set(said.values()) <= {"EPERM", "ENOSYS"}, said
@@ -129,8 +140,13 @@ said(tmpfs=call(N['mount'], b'x', b'/tmp', b'tmpfs', 0, None), bind=call(N['moun
 def test_changing_the_root(backend):
     answer, said = backend.attack("""
 os.mkdir('/tmp/r')
-said(chroot=call(N['chroot'], b'/tmp/r'), pivot=call(N['pivot_root'], b'/tmp', b'/tmp/r'), libc_chroot=attempt(os.chroot, '/'))
-for _ in range(300): os.chdir('..')
+said(
+    chroot=call(N['chroot'], b'/tmp/r'),
+    pivot=call(N['pivot_root'], b'/tmp', b'/tmp/r'),
+    libc_chroot=attempt(os.chroot, '/'),
+)
+for _ in range(300):
+    os.chdir('..')
 said(top=sorted(os.listdir('.')), same=os.stat('.').st_ino == os.stat('/').st_ino)
 """)
     exited(answer)
@@ -144,7 +160,13 @@ said(top=sorted(os.listdir('.')), same=os.stat('.').st_ino == os.stat('/').st_in
 
 def test_device_nodes(backend):
     answer, said = backend.attack("""
-for name, mode, dev in (('mem', 0o020666, (1, 1)), ('disk', 0o060666, (8, 0)), ('vda', 0o060666, (254, 0)), ('null', 0o020666, (1, 3)), ('kvm', 0o020666, (10, 232))):
+for name, mode, dev in (
+    ('mem', 0o020666, (1, 1)),
+    ('disk', 0o060666, (8, 0)),
+    ('vda', 0o060666, (254, 0)),
+    ('null', 0o020666, (1, 3)),
+    ('kvm', 0o020666, (10, 232)),
+):
     said(**{name: attempt(os.mknod, '/tmp/' + name, mode, os.makedev(*dev))})
 """)
     exited(answer)
@@ -158,7 +180,8 @@ found = {}
 for folder, _, names in os.walk('/dev'):
     for n in names:
         s = os.stat(os.path.join(folder, n))
-        if stat.S_ISCHR(s.st_mode) or stat.S_ISBLK(s.st_mode): found[n] = [os.major(s.st_rdev), os.minor(s.st_rdev)]
+        if stat.S_ISCHR(s.st_mode) or stat.S_ISBLK(s.st_mode):
+            found[n] = [os.major(s.st_rdev), os.minor(s.st_rdev)]
 said(devices=found)
 """)
     exited(answer)
@@ -192,8 +215,11 @@ def test_file_capabilities(backend):
     answer, said = backend.attack("""
 import shutil
 shutil.copy('/usr/bin/id', '/tmp/id')
-caps = struct.pack('<IIIII', 0x02000001, 0xffffffff, 0, 0x1ff, 0)
-said(set=attempt(os.setxattr, '/tmp/id', 'security.capability', caps), trusted=attempt(os.setxattr, '/tmp/id', 'trusted.overlay.opaque', b'y'))
+caps = struct.pack('<IIIII', 0x02000001, 0xFFFFFFFF, 0, 0x1FF, 0)
+said(
+    set=attempt(os.setxattr, '/tmp/id', 'security.capability', caps),
+    trusted=attempt(os.setxattr, '/tmp/id', 'trusted.overlay.opaque', b'y'),
+)
 """)
     exited(answer)
     assert "ok" not in said.values()
@@ -215,7 +241,10 @@ said(again=attempt(os.open, f'/proc/self/fd/{fd}', os.O_WRONLY | os.O_TRUNC))
 def test_library_overwrite(backend):
     answer, said = backend.attack("""
 paths = {line.split()[-1] for line in open('/proc/self/maps') if line.split()[-1].startswith('/')}
-said(writable=[p for p in paths if attempt(open, p, 'r+b') == 'ok'], parents=[p for p in paths if os.access(os.path.dirname(p), os.W_OK)])
+said(
+    writable=[p for p in paths if attempt(open, p, 'r+b') == 'ok'],
+    parents=[p for p in paths if os.access(os.path.dirname(p), os.W_OK)],
+)
 """)
     exited(answer)
     assert said["writable"] == [] and said["parents"] == []
@@ -224,9 +253,15 @@ said(writable=[p for p in paths if attempt(open, p, 'r+b') == 'ok'], parents=[p 
 def test_reopening_descriptors_for_more(backend):
     answer, said = backend.attack("""
 fd = os.open('/etc/passwd', os.O_RDONLY)
-said(write=attempt(os.open, f'/proc/self/fd/{fd}', os.O_RDWR), folder=attempt(os.open, '/proc/self/fd/0/..', os.O_RDONLY))
+said(
+    write=attempt(os.open, f'/proc/self/fd/{fd}', os.O_RDWR),
+    folder=attempt(os.open, '/proc/self/fd/0/..', os.O_RDONLY),
+)
 root = os.open('/', os.O_RDONLY)
-said(up=attempt(os.open, '../../../../etc/shadow', os.O_RDONLY, dir_fd=root), root=os.stat('..', dir_fd=root).st_ino == os.stat('/').st_ino)
+said(
+    up=attempt(os.open, '../../../../etc/shadow', os.O_RDONLY, dir_fd=root),
+    root=os.stat('..', dir_fd=root).st_ino == os.stat('/').st_ino,
+)
 """)
     exited(answer)
     assert said["write"] in STOPPED and said["up"] in STOPPED and said["root"]
@@ -238,12 +273,20 @@ def test_leaked_folder_descriptors(backend):
 import stat
 found = []
 for fd in range(0, 1024):
-    try: s = os.fstat(fd)
-    except OSError: continue
-    if stat.S_ISDIR(s.st_mode): found.append([fd, os.readlink(f'/proc/self/fd/{fd}')])
+    try:
+        s = os.fstat(fd)
+    except OSError:
+        continue
+    if stat.S_ISDIR(s.st_mode):
+        found.append([fd, os.readlink(f'/proc/self/fd/{fd}')])
     for path in (f'/proc/self/fd/{fd}/../../../../etc/shadow', f'/proc/self/fd/{fd}/etc/shadow'):
-        if attempt(open, path) == 'ok': found.append(path)
-said(found=found, fchdir=[fd for fd in range(3, 1024) if attempt(os.fchdir, fd) == 'ok'], cwd=attempt(os.stat, '/proc/self/cwd/../../../etc/shadow'))
+        if attempt(open, path) == 'ok':
+            found.append(path)
+said(
+    found=found,
+    fchdir=[fd for fd in range(3, 1024) if attempt(os.fchdir, fd) == 'ok'],
+    cwd=attempt(os.stat, '/proc/self/cwd/../../../etc/shadow'),
+)
 """)
     exited(answer)
     assert said["found"] == [] and said["fchdir"] == []
@@ -254,7 +297,17 @@ def test_opening_by_handle(backend):
     answer, said = backend.attack("""
 handle = struct.pack('<Ii', 8, 1) + struct.pack('<II', 2, 0)
 root = os.open('/', os.O_RDONLY)
-said(open=call(N['open_by_handle_at'], root, handle, 0), name=call(N['name_to_handle_at'], -100, b'/etc/passwd', ctypes.create_string_buffer(struct.pack('<Ii', 128, 0), 200), ctypes.byref(ctypes.c_int()), 0))
+said(
+    open=call(N['open_by_handle_at'], root, handle, 0),
+    name=call(
+        N['name_to_handle_at'],
+        -100,
+        b'/etc/passwd',
+        ctypes.create_string_buffer(struct.pack('<Ii', 128, 0), 200),
+        ctypes.byref(ctypes.c_int()),
+        0,
+    ),
+)
 """)
     exited(answer)
     assert said["open"] == "EPERM", said
@@ -262,7 +315,13 @@ said(open=call(N['open_by_handle_at'], root, handle, 0), name=call(N['name_to_ha
 
 def test_hard_links_to_what_belongs_to_others(backend):
     answer, said = backend.attack(
-        "said(passwd=attempt(os.link, '/etc/passwd', '/tmp/l'), python=attempt(os.link, '/usr/bin/python3', '/home/user/artifacts/l'), fd=attempt(os.link, '/proc/self/exe', '/tmp/m', follow_symlinks=True))",
+        """
+said(
+    passwd=attempt(os.link, '/etc/passwd', '/tmp/l'),
+    python=attempt(os.link, '/usr/bin/python3', '/home/user/artifacts/l'),
+    fd=attempt(os.link, '/proc/self/exe', '/tmp/m', follow_symlinks=True),
+)
+""",
         artifacts=True,
     )
     exited(answer)
@@ -278,7 +337,9 @@ ARTIFACT_TRAPS = {
     "link to a folder": "os.symlink('/etc', 'artifacts/x')",
     "link to the root": "os.symlink('/', 'artifacts/x')",
     "link loop": "os.symlink('x', 'artifacts/x')",
-    "chain of links": "[os.symlink(f'l{i + 1}', f'artifacts/l{i}') for i in range(60)]; os.symlink('/etc/passwd', 'artifacts/l60')",
+    "chain of links": (
+        "[os.symlink(f'l{i + 1}', f'artifacts/l{i}') for i in range(60)]; os.symlink('/etc/passwd', 'artifacts/l60')"
+    ),
     "fifo": "os.mkfifo('artifacts/x')",
     "socket": "s = socket.socket(socket.AF_UNIX); s.bind('artifacts/x')",
     "unreadable": "open('artifacts/x', 'w').write('y'); os.chmod('artifacts/x', 0)",
@@ -305,7 +366,10 @@ def test_artifact_traps(backend, trap):
 
 def test_sparse_artifact_of_a_tebibyte(backend):
     answer, _ = backend.attack(
-        "f = open('artifacts/huge', 'wb'); said(size=attempt(f.truncate, 1 << 40)); f.close(); open('artifacts/small', 'w').write('s')",
+        (
+            "f = open('artifacts/huge', 'wb'); said(size=attempt(f.truncate, 1 << 40)); f.close(); "
+            "open('artifacts/small', 'w').write('s')"
+        ),
         artifacts=True,
     )
     exited(answer)
@@ -348,33 +412,27 @@ said(depth=depth)
     assert answer["timing"]["total_ms"] < 10000
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "\\n",
-        "a\\nb",
-        "..x",
-        "...",
-        "\\x1b[2J",
-        "x" * 255,
-        "\\xff\\xfe",
-        "-",
-        "~",
-        "*",
-        "$(id)",
-        "`id`",
-        "a;b",
-        "%00",
-        "con",
-        "a\\\\..\\\\b",
-        "\\u202e",
-    ],
-)
+NAMES = [
+    b"\n",
+    b"a\nb",
+    b"..x",
+    b"...",
+    b"\x1b[2J",
+    b"x" * 255,
+    b"\xff\xfe",
+    b"-",
+    b"~",
+    b"*",
+    b"$(id)",
+    b"`id`",
+    b"a;b",
+]
+NAMES += [b"%00", b"con", b"a\\..\\b", "\u202e".encode()]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_artifact_names(backend, name):
-    answer, _ = backend.attack(
-        f"os.close(os.open(b'artifacts/' + '{name}'.encode('latin-1', 'ignore') if {name.isascii()} and '\\\\xff' in {name!r} else ('artifacts/' + '{name}').encode(), os.O_CREAT | os.O_WRONLY))",
-        artifacts=True,
-    )
+    answer, _ = backend.attack(f"open(b'artifacts/' + {name!r}, 'w').close()", artifacts=True)
     exited(answer)
     for returned in artifacts(answer):
         assert not returned.startswith("/") and ".." not in returned.split("/") and "\0" not in returned
@@ -421,7 +479,10 @@ os._exit(0)
 
 def test_hard_links_by_the_thousand(backend):
     answer, _ = backend.attack(
-        "open('artifacts/a', 'wb').write(b'x' * (4 << 20))\nfor i in range(1000): attempt(os.link, 'artifacts/a', f'artifacts/l{i}')",
+        (
+            "open('artifacts/a', 'wb').write(b'x' * (4 << 20))\n"
+            "for i in range(1000): attempt(os.link, 'artifacts/a', f'artifacts/l{i}')"
+        ),
         artifacts=True,
     )
     exited(answer)
@@ -460,7 +521,11 @@ def test_files_of_other_guests(backend):
     with ThreadPoolExecutor(2) as pool:
         holder = pool.submit(
             backend.attack,
-            "open('/tmp/mine-4471', 'w').write('secret-4471'); open('/dev/shm/mine-4471', 'w').write('x') if os.path.isdir('/dev/shm') else None; time.sleep(1.5)",
+            (
+                "open('/tmp/mine-4471', 'w').write('secret-4471'); "
+                "open('/dev/shm/mine-4471', 'w').write('x') if os.path.isdir('/dev/shm') else None; "
+                "time.sleep(1.5)"
+            ),
         )
         import time
 
@@ -479,7 +544,11 @@ said(seen=seen)
 def test_file_locks_and_quota_calls(backend):
     answer, said = backend.attack("""
 import fcntl
-said(lock=attempt(fcntl.flock, os.open('/etc/passwd', os.O_RDONLY), fcntl.LOCK_EX), quota=call(N['quotactl'], 0x800007 << 8, b'/dev/vda', 0, None), lease=attempt(fcntl.fcntl, os.open('/etc/passwd', os.O_RDONLY), 1024, 1))
+said(
+    lock=attempt(fcntl.flock, os.open('/etc/passwd', os.O_RDONLY), fcntl.LOCK_EX),
+    quota=call(N['quotactl'], 0x800007 << 8, b'/dev/vda', 0, None),
+    lease=attempt(fcntl.fcntl, os.open('/etc/passwd', os.O_RDONLY), 1024, 1),
+)
 """)
     exited(answer)
     assert said["quota"] != "ok" and said["lease"] != "ok"
@@ -489,7 +558,11 @@ def test_immutable_and_other_attributes(backend):
     answer, said = backend.attack("""
 import fcntl
 f = open('/tmp/x', 'w')
-said(immutable=attempt(fcntl.ioctl, f, 0x40086602, struct.pack('l', 0x10)), freeze=attempt(fcntl.ioctl, os.open('/', os.O_RDONLY), 0xC0045877, 0), swap=call(N['swapon'], b'/tmp/x', 0))
+said(
+    immutable=attempt(fcntl.ioctl, f, 0x40086602, struct.pack('l', 0x10)),
+    freeze=attempt(fcntl.ioctl, os.open('/', os.O_RDONLY), 0xC0045877, 0),
+    swap=call(N['swapon'], b'/tmp/x', 0),
+)
 """)
     exited(answer)
     assert "ok" not in said.values(), said
@@ -504,8 +577,8 @@ def test_watching_the_hosts_files(backend):
 def test_the_root_tree_has_no_secrets(backend):
     secret = os.path.join(backend.daemon.state, "cordon.db")
     answer, said = backend.attack(f"""
-found = [p for p in ('/etc/shadow', '/etc/gshadow', '/root/.ssh', '/root/.bash_history', '/etc/ssl/private', '/var/lib/cordon', {secret!r}, {backend.daemon.state!r},
-                     '/var/run/docker.sock', '/run/docker.sock', '/run/systemd', '/var/log', '/home', '/work', '/srv', '/mnt', '/media')
+found = [p for p in ('/etc/shadow', '/etc/gshadow', '/root/.ssh', '/root/.bash_history', '/etc/ssl/private', '/var/lib/cordon',
+                     {secret!r}, {backend.daemon.state!r}, '/var/run/docker.sock', '/run/docker.sock', '/run/systemd', '/var/log', '/home', '/work', '/srv', '/mnt', '/media')
          if os.path.exists(p) and (attempt(open, p) == 'ok' or attempt(os.listdir, p) == 'ok')]
 said(found=found, home=os.listdir('/home') if os.path.isdir('/home') else [], root=sorted(os.listdir('/')))
 """)

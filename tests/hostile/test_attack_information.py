@@ -59,7 +59,15 @@ def test_processes_of_the_host(backend):
 
 def test_names_of_the_host(backend):
     answer, said = backend.attack(
-        "said(host=socket.gethostname(), uname=os.uname().nodename, domain=open('/proc/sys/kernel/domainname').read().strip() if os.path.exists('/proc/sys/kernel/domainname') else '')"
+        """
+said(
+    host=socket.gethostname(),
+    uname=os.uname().nodename,
+    domain=open('/proc/sys/kernel/domainname').read().strip()
+    if os.path.exists('/proc/sys/kernel/domainname')
+    else '',
+)
+"""
     )
     exited(answer)
     assert said["host"] == said["uname"] != socket.gethostname() or socket.gethostname() in (
@@ -128,8 +136,19 @@ found = []
 for folder in ('/sys/fs/cgroup', '/sys', '/proc/self/root/sys'):
     for top, folders, names in os.walk(folder):
         found += [os.path.join(top, n) for n in names if os.access(os.path.join(top, n), os.W_OK)][:5]
-said(writable=found, own=open('/proc/self/cgroup').read() if os.path.exists('/proc/self/cgroup') else '',
-     release=[p for p in ('/sys/fs/cgroup/release_agent', '/sys/fs/cgroup/memory/release_agent', '/sys/fs/cgroup/rdma/release_agent') if os.path.exists(p)])
+said(
+    writable=found,
+    own=open('/proc/self/cgroup').read() if os.path.exists('/proc/self/cgroup') else '',
+    release=[
+        p
+        for p in (
+            '/sys/fs/cgroup/release_agent',
+            '/sys/fs/cgroup/memory/release_agent',
+            '/sys/fs/cgroup/rdma/release_agent',
+        )
+        if os.path.exists(p)
+    ],
+)
 """)
     exited(answer)
     assert said["writable"] == [] and said["release"] == [] and "cordon-" not in said["own"], said
@@ -137,7 +156,18 @@ said(writable=found, own=open('/proc/self/cgroup').read() if os.path.exists('/pr
 
 def test_core_pattern_and_binfmt(backend):
     answer, said = backend.attack("""
-for path in ('/proc/sys/kernel/core_pattern', '/proc/sys/kernel/modprobe', '/proc/sys/kernel/hotplug', '/proc/sys/vm/overcommit_memory', '/proc/sys/net/ipv4/ip_forward', '/proc/sys/user/max_user_namespaces', '/proc/self/uid_map', '/proc/self/setgroups', '/proc/self/loginuid', '/proc/self/timens_offsets'):
+for path in (
+    '/proc/sys/kernel/core_pattern',
+    '/proc/sys/kernel/modprobe',
+    '/proc/sys/kernel/hotplug',
+    '/proc/sys/vm/overcommit_memory',
+    '/proc/sys/net/ipv4/ip_forward',
+    '/proc/sys/user/max_user_namespaces',
+    '/proc/self/uid_map',
+    '/proc/self/setgroups',
+    '/proc/self/loginuid',
+    '/proc/self/timens_offsets',
+):
     said(**{path: attempt(lambda: open(path, 'w').write('|/tmp/x'))})
 """)
     exited(answer)
@@ -146,7 +176,16 @@ for path in ('/proc/sys/kernel/core_pattern', '/proc/sys/kernel/modprobe', '/pro
 
 def test_users_of_the_host(backend):
     answer, said = backend.attack(
-        "import pwd, grp\nsaid(users=[p.pw_name for p in pwd.getpwall()], groups=[g.gr_name for g in grp.getgrall()], gecos=[p.pw_dir for p in pwd.getpwall()])"
+        (
+            "import pwd, grp\n"
+            """
+said(
+    users=[p.pw_name for p in pwd.getpwall()],
+    groups=[g.gr_name for g in grp.getgrall()],
+    gecos=[p.pw_dir for p in pwd.getpwall()],
+)
+"""
+        )
     )
     exited(answer)
     assert set(said["users"]) <= {"root", "user", "nobody", "agent", "cordon", "daemon"}, said
@@ -187,14 +226,22 @@ def test_uptime_load_and_memory_of_the_host(backend):
     answer, said = backend.attack("""
 import re
 mem = dict(re.findall(r'(\\w+):\\s+(\\d+) kB', open('/proc/meminfo').read()))
-said(total=int(mem['MemTotal']), cpus=os.cpu_count(), info=open('/proc/cpuinfo').read().count('processor\\t'), stat=len(re.findall(r'^cpu\\d', open('/proc/stat').read(), re.M)) if attempt(open, '/proc/stat') == 'ok' else 0)
+said(
+    total=int(mem['MemTotal']),
+    cpus=os.cpu_count(),
+    info=open('/proc/cpuinfo').read().count('processor\\t'),
+    stat=len(re.findall(r'^cpu\\d', open('/proc/stat').read(), re.M))
+    if attempt(open, '/proc/stat') == 'ok'
+    else 0,
+)
 """)
     exited(answer)
     assert said["total"] <= 256 * 1024 and said["cpus"] == said["info"] == 1
 
 
 def test_hash_seed_and_layout_are_noted(backend):
-    """Shared by the runs of one zygote, by nature; the outcome of a run must not depend on it, and SECURITY.md says so."""
+    """Shared by the runs of one zygote, by nature; "
+    "the outcome of a run must not depend on it, and SECURITY.md says so."""
     answer, said = backend.attack("said(seed=hash('x'), layout=id(object()))")
     exited(answer)
 
@@ -212,7 +259,12 @@ def test_warm_guests_hold_nothing_of_the_last_run(backend):
         backend.run(f"secret = '{marker}' * 1000; print(len(secret))", env={"SECRET": marker}, stdin=marker)
     answer = backend.run("""
 import gc
-found = [type(o).__name__ for o in gc.get_objects() if isinstance(o, dict) and any(isinstance(v, str) and 'leak-' 'marker-60251' in v for v in list(o.values()) if isinstance(v, str))]
+found = [
+    type(o).__name__
+    for o in gc.get_objects()
+    if isinstance(o, dict)
+    and any(isinstance(v, str) and 'leak-marker-60251' in v for v in list(o.values()) if isinstance(v, str))
+]
 print(found)
 """)
     assert answer["stdout"] == "[]\n"

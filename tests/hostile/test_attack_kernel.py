@@ -145,13 +145,47 @@ def test_call_that_is_not_there(backend, name):
 
 
 def test_every_number_there_is(backend):
-    """Calls all numbers with no arguments that could do harm if allowed, in children; the guest and the host live on."""
+    """Calls all numbers with no arguments that could do harm if allowed, in children; "
+    "the guest and the host live on."""
     answer, said = backend.attack(
         """
-skip = {15, 34, 35, 57, 56, 58, 60, 61, 62, 231, 13, 14, 127, 128, 130, 23, 7, 232, 271, 270, 281, 0, 202, 230, 219, 247, 449} if X86 else {93, 94, 139, 129, 220, 98, 73, 72, 22, 95, 260, 63, 133, 134, 135, 137, 101, 115}
+skip = (
+    {
+        15,
+        34,
+        35,
+        57,
+        56,
+        58,
+        60,
+        61,
+        62,
+        231,
+        13,
+        14,
+        127,
+        128,
+        130,
+        23,
+        7,
+        232,
+        271,
+        270,
+        281,
+        0,
+        202,
+        230,
+        219,
+        247,
+        449,
+    }
+    if X86
+    else {93, 94, 139, 129, 220, 98, 73, 72, 22, 95, 260, 63, 133, 134, 135, 137, 101, 115}
+)
 got = {}
 for number in range(600):
-    if number in skip: continue
+    if number in skip:
+        continue
     pid = os.fork()
     if pid == 0:
         signal.alarm(1)
@@ -168,7 +202,13 @@ said(done=True)
 @pytest.mark.skipif(not X86, reason="x32 is an x86-64 matter")
 def test_x32_calls(backend):
     answer, said = backend.attack(
-        "said(getpid=call(0x40000000 + 39), unshare=call(0x40000000 + 272, 0x10000000), ptrace=call(0x40000000 + 521, 0, 0, 0, 0))"
+        """
+said(
+    getpid=call(0x40000000 + 39),
+    unshare=call(0x40000000 + 272, 0x10000000),
+    ptrace=call(0x40000000 + 521, 0, 0, 0, 0),
+)
+"""
     )
     assert answer["outcome"]["cause"] in ("exited", "signalled")
     assert "ok" not in said.values(), said
@@ -180,7 +220,8 @@ def test_32_bit_calls(backend, number, name):
     """int 0x80 reaches the 32-bit table, whose numbers mean other things: a filter by number alone is passed."""
     answer, said = backend.attack(f"""
 import mmap
-code = b'\\xb8' + struct.pack('<I', {number}) + b'\\x53\\xbb' + struct.pack('<I', 0x10000000) + b'\\x31\\xc9\\x31\\xd2\\xcd\\x80\\x5b\\x48\\x98\\xc3'
+code = b'\\xb8' + struct.pack('<I', {number}) + b'\\x53\\xbb' + struct.pack('<I', 0x10000000)
+code += b'\\x31\\xc9\\x31\\xd2\\xcd\\x80\\x5b\\x48\\x98\\xc3'
 m = mmap.mmap(-1, 4096, prot=7)
 m.write(code)
 f = ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(m)))
@@ -235,9 +276,14 @@ def test_ptrace_of_a_child(backend):
     answer, said = backend.attack("""
 pid = os.fork()
 if pid == 0:
-    said(traceme=call(N['ptrace'], 0, 0, 0, 0)); signal.pause()
+    said(traceme=call(N['ptrace'], 0, 0, 0, 0))
+    signal.pause()
 time.sleep(0.1)
-said(attach=call(N['ptrace'], 16, pid, 0, 0), seize=call(N['ptrace'], 0x4206, pid, 0, 0), mem=attempt(open, f'/proc/{pid}/mem', 'r+b'))
+said(
+    attach=call(N['ptrace'], 16, pid, 0, 0),
+    seize=call(N['ptrace'], 0x4206, pid, 0, 0),
+    mem=attempt(open, f'/proc/{pid}/mem', 'r+b'),
+)
 os.kill(pid, 9)
 """)
     exited(answer)
@@ -270,8 +316,15 @@ said(**{k: status[k] for k in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb',
 @pytest.mark.weaken("caps")
 def test_becoming_root_of_the_guest(backend):
     answer, said = backend.attack("""
-for name, f in (('setuid', lambda: os.setuid(0)), ('setresuid', lambda: os.setresuid(0, 0, 0)), ('setgid', lambda: os.setgid(0)), ('setgroups', lambda: os.setgroups([0])),
-                ('other', lambda: os.setuid(1001)), ('agent', lambda: os.setresuid(999, 999, 999)), ('chown', lambda: os.chown('/tmp', 0, 0))):
+for name, f in (
+    ('setuid', lambda: os.setuid(0)),
+    ('setresuid', lambda: os.setresuid(0, 0, 0)),
+    ('setgid', lambda: os.setgid(0)),
+    ('setgroups', lambda: os.setgroups([0])),
+    ('other', lambda: os.setuid(1001)),
+    ('agent', lambda: os.setresuid(999, 999, 999)),
+    ('chown', lambda: os.chown('/tmp', 0, 0)),
+):
     said(**{name: attempt(f)})
 said(uid=os.getresuid(), capset=attempt(lambda: open('/proc/self/uid_map', 'w').write('0 0 1')))
 """)
@@ -299,7 +352,13 @@ def test_ioctls_on_sockets(backend):
     answer, said = backend.attack("""
 import fcntl
 s = socket.socket()
-for name, number in (('SIOCSIFFLAGS', 0x8914), ('SIOCSIFADDR', 0x8916), ('SIOCADDRT', 0x890B), ('SIOCBRADDBR', 0x89A0), ('SIOCETHTOOL', 0x8946)):
+for name, number in (
+    ('SIOCSIFFLAGS', 0x8914),
+    ('SIOCSIFADDR', 0x8916),
+    ('SIOCADDRT', 0x890B),
+    ('SIOCBRADDBR', 0x89A0),
+    ('SIOCETHTOOL', 0x8946),
+):
     said(**{name: attempt(fcntl.ioctl, s, number, b'lo' + bytes(62))})
 """)
     exited(answer)
@@ -310,8 +369,17 @@ def test_kernel_addresses(backend):
     answer, said = backend.attack("""
 def addresses():
     text = open('/proc/kallsyms').read(4000)
-    if not any(line.split()[0].strip('0') for line in text.splitlines()): raise OSError(errno.EPERM, 'hidden')
-said(kallsyms=attempt(addresses), kcore=attempt(lambda: open('/proc/kcore', 'rb').read(1)), pagemap=attempt(lambda: [1 for i in range(0, 4096, 8) if open('/proc/self/pagemap', 'rb').read(8)[:4].strip(b'\\0')][0]), stack=attempt(lambda: open('/proc/self/stack').read()), msr=attempt(open, '/dev/cpu/0/msr'))
+    if not any(line.split()[0].strip('0') for line in text.splitlines()):
+        raise OSError(errno.EPERM, 'hidden')
+said(
+    kallsyms=attempt(addresses),
+    kcore=attempt(lambda: open('/proc/kcore', 'rb').read(1)),
+    pagemap=attempt(
+        lambda: [1 for i in range(0, 4096, 8) if open('/proc/self/pagemap', 'rb').read(8)[:4].strip(b'\\0')][0]
+    ),
+    stack=attempt(lambda: open('/proc/self/stack').read()),
+    msr=attempt(open, '/dev/cpu/0/msr'),
+)
 """)
     exited(answer)
     assert "ok" not in (said["kallsyms"], said["kcore"], said["msr"]), said

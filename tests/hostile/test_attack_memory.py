@@ -110,31 +110,66 @@ except OSError as e: said(error=_name(e.errno))
 
 # Each makes objects that live in the kernel. The count is far beyond what the limit holds if each were charged.
 MANY = {
-    "pipes": "held = []\nfor _ in range(100000):\n    r, w = os.pipe(); os.set_blocking(w, False)\n    attempt(os.write, w, b'x' * 65536); held.append((r, w))",
-    "sockets": "held = []\nfor _ in range(100000):\n    a, b = socket.socketpair(); a.setblocking(False)\n    while attempt(a.send, b'x' * 4096) == 'ok': pass\n    held.append((a, b))",
-    "udp sockets": "held = []\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nfor _ in range(100000):\n    a = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); a.bind(('127.0.0.1', 0))\n    for _ in range(50): attempt(s.sendto, b'x' * 8000, a.getsockname())\n    held.append(a)",
+    "pipes": (
+        "held = []\nfor _ in range(100000):\n    r, w = os.pipe(); os.set_blocking(w, False)\n"
+        "    attempt(os.write, w, b'x' * 65536); held.append((r, w))"
+    ),
+    "sockets": (
+        "held = []\nfor _ in range(100000):\n    a, b = socket.socketpair(); a.setblocking(False)\n"
+        "    while attempt(a.send, b'x' * 4096) == 'ok': pass\n    held.append((a, b))"
+    ),
+    "udp sockets": (
+        "held = []\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nfor _ in range(100000):\n"
+        "    a = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); a.bind(('127.0.0.1', 0))\n"
+        "    for _ in range(50): attempt(s.sendto, b'x' * 8000, a.getsockname())\n"
+        "    held.append(a)"
+    ),
     "epolls": "import select\nheld = [select.epoll() for _ in range(100000)]",
     "eventfds": "held = [os.eventfd(0) for _ in range(100000)]",
     "timerfds": "held = [libc.timerfd_create(1, 0) for _ in range(200000)]\nassert min(held) >= 0",
-    "inotify": "held = []\nfor _ in range(200000):\n    fd = libc.inotify_init()\n    assert fd >= 0\n    held.append(fd)",
+    "inotify": (
+        "held = []\nfor _ in range(200000):\n    fd = libc.inotify_init()\n    assert fd >= 0\n    held.append(fd)"
+    ),
     "memfds": "held = [os.memfd_create('x') for _ in range(100000)]",
-    "descriptors in flight": "held = []\nr, w = os.pipe()\nfor _ in range(100000):\n    a, b = socket.socketpair()\n    while True:\n        a.settimeout(0)\n        if attempt(socket.send_fds, a, [b'x'], [r] * 200) != 'ok': break\n    held.append((a, b))",
-    "file locks": "import fcntl\nf = open('/tmp/l', 'w+')\nfor i in range(2000000): fcntl.lockf(f, fcntl.LOCK_EX, 1, i * 2)",
+    "descriptors in flight": (
+        "held = []\nr, w = os.pipe()\nfor _ in range(100000):\n    a, b = socket.socketpair()\n"
+        "    while True:\n        a.settimeout(0)\n"
+        "        if attempt(socket.send_fds, a, [b'x'], [r] * 200) != 'ok': break\n"
+        "    held.append((a, b))"
+    ),
+    "file locks": (
+        "import fcntl\nf = open('/tmp/l', 'w+')\nfor i in range(2000000): fcntl.lockf(f, fcntl.LOCK_EX, 1, i * 2)"
+    ),
     "mappings": "import mmap\nheld = [mmap.mmap(-1, 4096, prot=1 if i & 1 else 3) for i in range(1000000)]",
-    "message queues": "for _ in range(100000):\n    q = libc.msgget(0, 0o1600)\n    assert q >= 0\n    buf = struct.pack('q', 1) + b'x' * 8000\n    while libc.msgsnd(q, buf, 8000, 0o4000) == 0: pass",
+    "message queues": (
+        "for _ in range(100000):\n    q = libc.msgget(0, 0o1600)\n    assert q >= 0\n"
+        "    buf = struct.pack('q', 1) + b'x' * 8000\n"
+        "    while libc.msgsnd(q, buf, 8000, 0o4000) == 0: pass"
+    ),
     "semaphores": "for _ in range(200000): assert libc.semget(0, 250, 0o1600) >= 0",
     "directories": "for i in range(1000000): os.mkdir(f'/tmp/d{i}')",
-    "names that are not there": "end = time.monotonic() + 3\nwhile time.monotonic() < end:\n    os.path.exists('/tmp/' + os.urandom(100).hex())\nraise OSError(errno.ENOENT, 'all')",
-    "extended attributes": "open('/tmp/x', 'w').close()\nfor i in range(1000000): os.setxattr('/tmp/x', f'user.a{i}', b'x' * 4096)",
+    "names that are not there": (
+        "end = time.monotonic() + 3\nwhile time.monotonic() < end:\n"
+        "    os.path.exists('/tmp/' + os.urandom(100).hex())\nraise OSError(errno.ENOENT, 'all')"
+    ),
+    "extended attributes": (
+        "open('/tmp/x', 'w').close()\nfor i in range(1000000): os.setxattr('/tmp/x', f'user.a{i}', b'x' * 4096)"
+    ),
     "long link names": "for i in range(1000000): os.symlink('x' * 4000, f'/tmp/s{i}')",
 }
 
 
 @pytest.mark.parametrize("kind", MANY)
 def test_many_small_kernel_objects(backend, kind):
-    program = "import resource\nattempt(resource.setrlimit, resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)\n"
+    program = (
+        "import resource\n"
+        "attempt(resource.setrlimit, resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)\n"
+    )
     body = "\n".join("    " + line for line in MANY[kind].splitlines())
-    program += f"children = 0\ntry:\n{body}\n    said(all=True)\nexcept (OSError, AssertionError, MemoryError, RuntimeError) as e: said(error=repr(e)[:80])\n"
+    program += (
+        f"children = 0\ntry:\n{body}\n    said(all=True)\n"
+        f"except (OSError, AssertionError, MemoryError, RuntimeError) as e: said(error=repr(e)[:80])\n"
+    )
     answer, said = backend.attack(program, memory_mb=LIMIT, timeout_s=25)
     if answer["outcome"]["cause"] != "timeout":  # slow is contained, too
         contained(answer, said)
@@ -142,7 +177,8 @@ def test_many_small_kernel_objects(backend, kind):
 
 
 def test_kernel_objects_of_many_processes(backend):
-    """Each process may open 1,024 files; 100 of them hold 100,000 pipes with 64 KiB each, or are stopped before that."""
+    """Each process may open 1,024 files; "
+    "100 of them hold 100,000 pipes with 64 KiB each, or are stopped before that."""
     answer, said = backend.attack(
         """
 for _ in range(100):
@@ -214,8 +250,11 @@ said(killed=sum(os.WIFSIGNALED(d) and os.WTERMSIG(d) == 9 for d in dead))
 
 def test_raising_the_own_oom_score_of_others(backend):
     answer, said = backend.attack("""
-said(lower=attempt(lambda: open('/proc/self/oom_score_adj', 'w').write('-1000')), score=open('/proc/self/oom_score_adj').read().strip(),
-     agent=attempt(lambda: open('/proc/1/oom_score_adj', 'w').write('1000')))
+said(
+    lower=attempt(lambda: open('/proc/self/oom_score_adj', 'w').write('-1000')),
+    score=open('/proc/self/oom_score_adj').read().strip(),
+    agent=attempt(lambda: open('/proc/1/oom_score_adj', 'w').write('1000')),
+)
 """)
     exited(answer)
     assert said["lower"] != "ok" and said["agent"] != "ok"

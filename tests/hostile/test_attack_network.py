@@ -25,7 +25,13 @@ CUT_OFF = {
 
 def test_interfaces(backend):
     answer, said = backend.attack(
-        "said(names=[n for _, n in socket.if_nameindex()], dev=[l.split(':')[0].strip() for l in open('/proc/net/dev') if ':' in l], routes=open('/proc/net/route').read().count('\\n') - 1)"
+        """
+said(
+    names=[n for _, n in socket.if_nameindex()],
+    dev=[l.split(':')[0].strip() for l in open('/proc/net/dev') if ':' in l],
+    routes=open('/proc/net/route').read().count('\\n') - 1,
+)
+"""
     )
     exited(answer)
     assert said["names"] == ["lo"] and said["dev"] == ["lo"] and said["routes"] <= 0
@@ -66,7 +72,11 @@ said(reach=attempt(reach))
 def test_names(backend):
     answer, said = backend.attack("""
 began = time.monotonic()
-said(name=attempt(socket.getaddrinfo, 'example.com', 80), seconds=time.monotonic() - began, localhost=attempt(socket.getaddrinfo, 'localhost', 80))
+said(
+    name=attempt(socket.getaddrinfo, 'example.com', 80),
+    seconds=time.monotonic() - began,
+    localhost=attempt(socket.getaddrinfo, 'localhost', 80),
+)
 """)
     exited(answer)
     assert said["name"] != "ok" and said["seconds"] < 6
@@ -134,7 +144,13 @@ def test_ports_of_another_guest(backend):
     said = two_guests(
         backend,
         "s = socket.socket(); s.bind(('127.0.0.1', 18080)); s.listen()",
-        "said(connect=attempt(socket.create_connection, ('127.0.0.1', 18080), 1), bind=attempt(socket.socket().bind, ('127.0.0.1', 18080)), tcp=open('/proc/net/tcp').read().count(':46A0'))",
+        """
+said(
+    connect=attempt(socket.create_connection, ('127.0.0.1', 18080), 1),
+    bind=attempt(socket.socket().bind, ('127.0.0.1', 18080)),
+    tcp=open('/proc/net/tcp').read().count(':46A0'),
+)
+""",
     )
     assert said["connect"] == "ECONNREFUSED" and said["bind"] == "ok" and said["tcp"] <= 1
 
@@ -192,13 +208,21 @@ def test_sockets_of_other_families(backend, name, code):
 def test_netlink_writes(backend):
     answer, said = backend.attack("""
 def change(kind, body):
-    s = socket.socket(16, socket.SOCK_RAW, 0); s.bind((0, 0)); s.settimeout(2)
+    s = socket.socket(16, socket.SOCK_RAW, 0)
+    s.bind((0, 0))
+    s.settimeout(2)
     s.send(struct.pack('IHHII', 16 + len(body), kind, 5, 1, 0) + body)
     reply = s.recv(4096)
     code = struct.unpack_from('i', reply, 16)[0] if struct.unpack_from('H', reply, 4)[0] == 2 else 0
-    if code: raise OSError(-code, 'netlink')
-said(link=attempt(change, 16, struct.pack('BxHiII', 0, 0, 1, 0, 1)), address=attempt(change, 20, struct.pack('BBBBI', 2, 24, 0, 0, 1) + struct.pack('HH4s', 8, 2, bytes([10, 1, 1, 1]))),
-     route=attempt(change, 24, struct.pack('8BI', 2, 0, 0, 0, 254, 3, 0, 1, 0)))
+    if code:
+        raise OSError(-code, 'netlink')
+said(
+    link=attempt(change, 16, struct.pack('BxHiII', 0, 0, 1, 0, 1)),
+    address=attempt(
+        change, 20, struct.pack('BBBBI', 2, 24, 0, 0, 1) + struct.pack('HH4s', 8, 2, bytes([10, 1, 1, 1]))
+    ),
+    route=attempt(change, 24, struct.pack('8BI', 2, 0, 0, 0, 254, 3, 0, 1, 0)),
+)
 """)
     exited(answer)
     assert "ok" not in said.values(), said
@@ -234,7 +258,10 @@ os._exit(0)
 @pytest.mark.weaken("netns")
 def test_the_counters_of_the_loopback_tell_nothing(backend):
     answer, _ = backend.attack(
-        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); [s.sendto(b'x' * 100, ('127.0.0.1', 9)) for _ in range(100)]"
+        (
+            "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+            "[s.sendto(b'x' * 100, ('127.0.0.1', 9)) for _ in range(100)]"
+        )
     )
     for _ in range(6):
         answer, said = backend.attack("said(lo=next(l for l in open('/proc/net/dev') if 'lo:' in l).split()[1:3])")

@@ -109,7 +109,12 @@ for name in ('/proc/self/fd/1', '/dev/stdout'):
 
 def test_shrinking_and_growing_the_pipe(backend):
     answer, said = backend.attack(
-        "import fcntl\nsaid(small=attempt(fcntl.fcntl, 1, 1031, 4096), big=attempt(fcntl.fcntl, 1, 1031, 1 << 30))\nos.set_blocking(1, False)\ntry:\n    while True: os.write(1, b'x' * 4096)\nexcept BlockingIOError: pass\nos._exit(0)",
+        (
+            "import fcntl\n"
+            "said(small=attempt(fcntl.fcntl, 1, 1031, 4096), big=attempt(fcntl.fcntl, 1, 1031, 1 << 30))\n"
+            "os.set_blocking(1, False)\ntry:\n    while True: os.write(1, b'x' * 4096)\n"
+            "except BlockingIOError: pass\nos._exit(0)"
+        ),
         timeout_s=5,
     )
     assert said["big"] != "ok" and answer["outcome"]["cause"] in ("exited", "timeout")
@@ -119,7 +124,13 @@ def test_terminal_controls_on_the_streams(backend):
     answer, said = backend.attack("""
 import fcntl, termios
 for fd in (0, 1, 2):
-    said(**{f'sti{fd}': attempt(fcntl.ioctl, fd, termios.TIOCSTI, b'x'), f'linux{fd}': attempt(fcntl.ioctl, fd, 0x541C, b'\\x03x'), f'sctty{fd}': attempt(fcntl.ioctl, fd, termios.TIOCSCTTY, 1)})
+    said(
+        **{
+            f'sti{fd}': attempt(fcntl.ioctl, fd, termios.TIOCSTI, b'x'),
+            f'linux{fd}': attempt(fcntl.ioctl, fd, 0x541C, b'\\x03x'),
+            f'sctty{fd}': attempt(fcntl.ioctl, fd, termios.TIOCSCTTY, 1),
+        }
+    )
 said(tty=attempt(os.open, '/dev/tty', os.O_RDWR), console=attempt(os.open, '/dev/console', os.O_RDWR))
 """)
     assert answer["outcome"]["cause"] == "exited" and "ok" not in said.values()
