@@ -52,18 +52,18 @@ static void bad_headers_are_refused(void **state)
         const char *bytes;
         int from_guest;
     } bad[] = {
-        {"\0\0\0\0\0\0\0\0", 0},              /* type 0 */
-        {"\x0a\0\0\0\0\0\0\0", 0},            /* unknown type */
-        {"\x42\0\0\0\x01\0\0\0", 0},          /* a guest's type from the host */
-        {"\x02\0\0\0\x01\0\0\0", 1},          /* a host's type from the guest */
-        {"\xff\0\0\0\x01\0\0\0", 1},          /* unknown type */
-        {"\x42\x01\0\0\x01\0\0\0", 1},        /* reserved byte */
-        {"\x42\0\0\0\x01\0\x01\0", 1},        /* one byte too long */
-        {"\x42\0\0\0\0\0\0\0", 1},            /* data without data */
-        {"\x42\0\0\0\xff\xff\xff\xff", 1},    /* enormous */
-        {"\x01\0\0\0\x01\0\x80\x01", 0},      /* EXEC beyond 24 MiB */
-        {"\x05\0\0\0\x05\0\0\0", 0},          /* KILL with five bytes */
-        {"\x46\0\0\0\x43\0\0\0", 1},          /* EXIT one byte short */
+        {"\0\0\0\0\0\0\0\0", 0},           /* type 0 */
+        {"\x0a\0\0\0\0\0\0\0", 0},         /* unknown type */
+        {"\x42\0\0\0\x01\0\0\0", 0},       /* a guest's type from the host */
+        {"\x02\0\0\0\x01\0\0\0", 1},       /* a host's type from the guest */
+        {"\xff\0\0\0\x01\0\0\0", 1},       /* unknown type */
+        {"\x42\x01\0\0\x01\0\0\0", 1},     /* reserved byte */
+        {"\x42\0\0\0\x01\0\x01\0", 1},     /* one byte too long */
+        {"\x42\0\0\0\0\0\0\0", 1},         /* data without data */
+        {"\x42\0\0\0\xff\xff\xff\xff", 1}, /* enormous */
+        {"\x01\0\0\0\x01\0\x80\x01", 0},   /* EXEC beyond 24 MiB */
+        {"\x05\0\0\0\x05\0\0\0", 0},       /* KILL with five bytes */
+        {"\x46\0\0\0\x43\0\0\0", 1},       /* EXIT one byte short */
     };
     struct cordon_frame frame;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -151,8 +151,13 @@ static void limits_go_there_and_back(void **state)
 
 static void exit_goes_there_and_back(void **state)
 {
-    struct cordon_exit exit = {.how = CORDON_EXIT_SIGNALLED, .status = -9, .stdout_bytes = 1ull << 33, .stderr_bytes = 3,
-                               .processes_left = 4, .syscalls_denied = 5, .blocked_syscall = "mount",
+    struct cordon_exit exit = {.how = CORDON_EXIT_SIGNALLED,
+                               .status = -9,
+                               .stdout_bytes = 1ull << 33,
+                               .stderr_bytes = 3,
+                               .processes_left = 4,
+                               .syscalls_denied = 5,
+                               .blocked_syscall = "mount",
                                .may_have_artifacts = 1};
     struct cordon_exit found;
     struct cordon_frame frame;
@@ -196,11 +201,11 @@ static void noise_stays_inside_its_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frame_goes_there_and_back), cmocka_unit_test(header_is_little_endian),
-        cmocka_unit_test(every_cut_asks_for_more),   cmocka_unit_test(bad_headers_are_refused),
+        cmocka_unit_test(frame_goes_there_and_back),         cmocka_unit_test(header_is_little_endian),
+        cmocka_unit_test(every_cut_asks_for_more),           cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(put_beyond_the_buffer_fails_whole), cmocka_unit_test(driver_headers_are_checked),
-        cmocka_unit_test(fields_go_there_and_back),  cmocka_unit_test(cut_fields_are_refused),
-        cmocka_unit_test(limits_go_there_and_back),  cmocka_unit_test(exit_goes_there_and_back),
+        cmocka_unit_test(fields_go_there_and_back),          cmocka_unit_test(cut_fields_are_refused),
+        cmocka_unit_test(limits_go_there_and_back),          cmocka_unit_test(exit_goes_there_and_back),
         cmocka_unit_test(noise_stays_inside_its_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
