@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cordon backends: asked of the daemon where there is one, else of a warden started for it. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/builtin.h"
+#include "base/fd.h"
+#include "cli/cli.h"
+#include "cli/daemon.h"
+#include "cli/oneshot.h"
+#include "cli/run_events.h"
+#include "core/registry.h"
+#include "core/value.h"
+#include "door/door.h"
+
+static const char help[] = "usage: cordon backends [--json]\n"
+                           "\n"
+                           "Lists the backends: what each can enforce here, and why one can not run code now.\n";
+
+static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+
+static int ask_daemon(int fd, struct cordon_buf *to, struct cordon_error *err)
+{
+    struct cordon_http_reader http = CORDON_HTTP_READER_INIT(1u << 20);
+    int r = cordon_daemon_get(fd, "/v1/backends", &http, err);
+    const char *text = http.body.data ? http.body.data : "";
+    if (r == 0 && http.status != 200)
+        r = cordon_error_read(text, http.body.size, err);
+    if (r == 0)
+        r = cordon_buf_append(to, text, http.body.size);
+    cordon_http_reader_done(&http);
+    return r;
+}
+
+static int ask_ourselves(struct cordon_buf *to)
+{
+    struct cordon_json json = {.buf = to};
+    struct cordon_oneshot oneshot;
+    cordon_registry_setup(cordon_backend_builtin);
+    /* Without one, each backend says in its own words why it can't run code. */
+    (void)cordon_oneshot_start(&oneshot, NULL);
+    cordon_door_backends_write(&json);
+    cordon_oneshot_stop(&oneshot);
+    return to->failed ? -ENOMEM : 0;
+}
+
+static void print_value(const struct cordon_value *key, const struct cordon_value *value)
+{
+    struct cordon_value none, item;
+    struct cordon_value_walk walk = cordon_value_walk(value);
+    (void)printf("    %-20.*s ", (int)key->size - 2, key->data + 1);
+    if (value->kind == CORDON_VALUE_STRING)
+        (void)printf("%.*s", (int)value->size - 2, value->data + 1);
+    else if (value->kind == CORDON_VALUE_BOOL)
+        (void)printf("%s", cordon_value_true(value) ? "yes" : "no");
+    else if (value->kind != CORDON_VALUE_ARRAY)
+        (void)printf("%.*s", (int)value->size, value->data);
+    else if (!cordon_value_next(&walk, &none, &item))
+        (void)printf("none");
+    else
+        do
+            (void)printf("%.*s ", (int)item.size - 2, item.data + 1);
+        while (cordon_value_next(&walk, &none, &item));
+    (void)putchar('\n');
+}
+
+/* One backend's object as text. */
+static void print_backend(const struct cordon_value *backend)
+{
+    struct cordon_value key, value, inner_key, inner;
+    struct cordon_value_walk walk = cordon_value_walk(backend);
+    while (cordon_value_next(&walk, &key, &value)) {
+        if (cordon_value_equals(&key, "name"))
+            (void)printf("%.*s\n", (int)value.size - 2, value.data + 1);
+        else if (cordon_value_equals(&key, "able") || cordon_value_equals(&key, "reason"))
+            print_value(&key, &value);
+        else if (cordon_value_equals(&key, "capabilities")) {
+            struct cordon_value_walk capabilities = cordon_value_walk(&value);
+            while (cordon_value_next(&capabilities, &inner_key, &inner))
+                print_value(&inner_key, &inner);
+        }
+    }
+}
+
+static int print_text(const struct cordon_buf *text, struct cordon_error *err)
+{
+    struct cordon_value root, key, list, backend;
+    int r = cordon_value_parse(text->data, text->size, &root, err);
+    if (r < 0)
+        return r;
+    struct cordon_value_walk walk = cordon_value_walk(&root);
+    if (root.kind != CORDON_VALUE_OBJECT || !cordon_value_next(&walk, &key, &list) || list.kind != CORDON_VALUE_ARRAY)
+        return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "the daemon's answer can not be read");
+    walk = cordon_value_walk(&list);
+    while (cordon_value_next(&walk, &key, &backend))
+        if (backend.kind == CORDON_VALUE_OBJECT)
+            print_backend(&backend);
+    return 0;
+}
+
+static int act(const struct cordon_settings *settings, bool json, struct cordon_error *err)
+{
+    struct cordon_buf text = CORDON_BUF_INIT(1u << 20);
+    cordon_autoclose int daemon = cordon_daemon_connect(settings, err);
+    int r = daemon == -ENOENT ? ask_ourselves(&text) : daemon < 0 ? daemon : ask_daemon(daemon, &text, err);
+    if (r == -ENOMEM)
+        r = cordon_fail_errno(err, r, "listing the backends");
+    while (text.size && text.data[text.size - 1] == '\n')
+        text.size--;
+    if (r == 0 && json)
+        return cordon_cli_print(&text) ? cordon_fail_errno(err, -EIO, "writing the list") : 0;
+    if (r == 0)
+        r = print_text(&text, err);
+    cordon_buf_done(&text);
+    return r;
+}
+
+int cordon_cli_backends(int argc, char **argv)
+{
+    struct cordon_settings *settings = NULL;
+    struct cordon_error err = {0};
+    bool json = false;
+    optind = 0;
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
+        if (option == 'h')
+            return fputs(help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
+        if (option != 'j')
+            return cordon_cli_bad_option("backends", argv, option);
+        json = true;
+    }
+    if (optind < argc)
+        return cordon_cli_usage("backends", "no argument \"%.40s\" is known", argv[optind]);
+    int r = cordon_cli_settings(NULL, NULL, &settings, &err);
+    if (r == 0)
+        r = act(settings, json, &err);
+    cordon_settings_free(settings);
+    return r < 0 ? cordon_cli_fail(&err) : 0;
+}

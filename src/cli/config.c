@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cordon config show | explain NAME | document */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const char help[] = "usage: cordon config show [--json] [--config FILE]\n"
+                           "       cordon config explain NAME [--config FILE]\n"
+                           "       cordon config document\n"
+                           "\n"
+                           "Shows every setting with its value and where that came from, or explains one (any of its names),\n"
+                           "or prints the whole table as the manual has it.\n"
+                           "\n"
+                           "  --json          one JSON object\n"
+                           "  --config FILE   settings, NAME=VALUE a line; the environment goes before it\n";
+
+static const struct option options[] = {
+    {"json", no_argument, NULL, 'j'}, {"config", required_argument, NULL, 'c'}, {"help", no_argument, NULL, 'h'}, {0}};
+
+static int explain(const struct cordon_settings *settings, const char *name)
+{
+    struct cordon_error err = {0};
+    if (cordon_settings_explain(settings, name, stdout, &err) == 0)
+        return fflush(stdout) == 0 ? 0 : CORDON_EXIT_FAILURE;
+    (void)cordon_cli_fail(&err);
+    return CORDON_EXIT_USAGE;
+}
+
+static int act(const struct cordon_settings *settings, int argc, char **argv, bool json)
+{
+    if (argc == 1 && strcmp(argv[0], "show") == 0) {
+        cordon_settings_show(settings, json, stdout);
+        return fflush(stdout) == 0 ? 0 : CORDON_EXIT_FAILURE;
+    }
+    if (argc == 2 && strcmp(argv[0], "explain") == 0)
+        return explain(settings, argv[1]);
+    if (argc == 1 && strcmp(argv[0], "document") == 0) {
+        cordon_settings_document(stdout);
+        return fflush(stdout) == 0 ? 0 : CORDON_EXIT_FAILURE;
+    }
+    return cordon_cli_usage("config", "give show, document, or explain and one setting's name");
+}
+
+int cordon_cli_config(int argc, char **argv)
+{
+    const char *file = NULL;
+    bool json = false;
+    struct cordon_settings *settings = NULL;
+    struct cordon_error err = {0};
+    optind = 0;
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
+        if (option == 'h')
+            return fputs(help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
+        if (option == 'j')
+            json = true;
+        else if (option == 'c')
+            file = optarg;
+        else
+            return cordon_cli_bad_option("config", argv, option);
+    }
+    if (cordon_cli_settings(file, NULL, &settings, &err) < 0)
+        return cordon_cli_fail(&err);
+    int status = act(settings, argc - optind, argv + optind, json);
+    cordon_settings_free(settings);
+    return status;
+}

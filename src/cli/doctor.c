@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cordon doctor: what this host lacks, each thing found by trying it, with what mends it; and what a running daemon says. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "cli/cli.h"
+#include "cli/daemon.h"
+#include "isolate/probe.h"
+
+#define PROBES_MAX 64
+
+static const char help[] = "usage: cordon doctor [--json]\n"
+                           "\n"
+                           "Tries each thing that isolation needs on this host; tells what is missing and what mends it. Asks a\n"
+                           "running daemon whether it is ready. Exit status 1: something that is needed is missing.\n";
+
+static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+
+static const char *const weights[] = {
+    [CORDON_PROBE_NEEDED] = "needed", [CORDON_PROBE_LESSENS] = "lessens", [CORDON_PROBE_INFO] = "info"};
+
+struct findings {
+    struct cordon_probe probes[PROBES_MAX];
+    size_t count;
+    bool ok;                         /* all that is needed is there */
+    struct cordon_http_reader ready; /* status 0: no daemon */
+};
+
+static void ask_daemon(const struct cordon_settings *settings, struct findings *to)
+{
+    cordon_autoclose int fd = cordon_daemon_connect(settings, NULL);
+    if (fd >= 0 && cordon_daemon_get(fd, "/readyz", &to->ready, NULL) < 0)
+        to->ready.status = 0; /* it went away: as if there were none */
+    while (to->ready.body.size && to->ready.body.data[to->ready.body.size - 1] == '\n')
+        to->ready.body.size--;
+}
+
+static void examine(const struct cordon_settings *settings, struct findings *ret)
+{
+    const struct cordon_probe_paths paths = {
+        .python = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_PYTHON),
+        .node = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_NODE),
+        .bash = "/bin/bash",
+    };
+    *ret = (struct findings){.ok = true, .ready = CORDON_HTTP_READER_INIT(1u << 20)};
+    ret->count = cordon_probe_host(&paths, ret->probes, PROBES_MAX);
+    for (size_t i = 0; i < ret->count; i++)
+        ret->ok = ret->ok && (ret->probes[i].ok || ret->probes[i].weight != CORDON_PROBE_NEEDED);
+    ask_daemon(settings, ret);
+}
+
+static void print_text(const struct findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct cordon_probe *probe = &findings->probes[i];
+        const char *mark = probe->ok ? "ok" : probe->weight == CORDON_PROBE_NEEDED ? "MISSING" : "lacks";
+        (void)printf("%-8s %-28s %s\n", mark, probe->name, probe->found);
+        if (!probe->ok && probe->fix[0])
+            (void)printf("%-8s %-28s mend: %s\n", "", "", probe->fix);
+    }
+    if (!findings->ready.status)
+        (void)printf("%-8s %-28s %s\n", "-", "daemon", "none answers on the state folder's socket");
+    else
+        (void)printf("%-8s %-28s %.*s\n", findings->ready.status == 200 ? "ok" : "MISSING", "daemon",
+                     (int)findings->ready.body.size, findings->ready.body.data);
+}
+
+static int print_json(const struct findings *findings)
+{
+    struct cordon_buf text = CORDON_BUF_INIT(2u << 20);
+    struct cordon_json json = {.buf = &text};
+    cordon_json_object_begin(&json);
+    cordon_json_key(&json, "ok");
+    cordon_json_bool(&json, findings->ok);
+    cordon_json_key(&json, "probes");
+    cordon_json_array_begin(&json);
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct cordon_probe *probe = &findings->probes[i];
+        cordon_json_object_begin(&json);
+        cordon_json_key(&json, "name");
+        cordon_json_text(&json, probe->name);
+        cordon_json_key(&json, "weight");
+        cordon_json_text(&json, weights[probe->weight]);
+        cordon_json_key(&json, "ok");
+        cordon_json_bool(&json, probe->ok);
+        cordon_json_key(&json, "found");
+        cordon_json_text(&json, probe->found);
+        cordon_json_key(&json, "fix");
+        cordon_json_text(&json, probe->fix);
+        cordon_json_object_end(&json);
+    }
+    cordon_json_array_end(&json);
+    cordon_json_key(&json, "daemon");
+    if (findings->ready.status)
+        cordon_json_raw(&json, findings->ready.body.data, findings->ready.body.size);
+    else
+        cordon_json_null(&json);
+    cordon_json_object_end(&json);
+    return cordon_cli_print(&text);
+}
+
+int cordon_cli_doctor(int argc, char **argv)
+{
+    static struct findings findings; /* 40 KB */
+    struct cordon_settings *settings = NULL;
+    struct cordon_error err = {0};
+    bool json = false;
+    optind = 0;
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
+        if (option == 'h')
+            return fputs(help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
+        if (option != 'j')
+            return cordon_cli_bad_option("doctor", argv, option);
+        json = true;
+    }
+    if (optind < argc)
+        return cordon_cli_usage("doctor", "no argument \"%.40s\" is known", argv[optind]);
+    if (cordon_cli_settings(NULL, NULL, &settings, &err) < 0)
+        return cordon_cli_fail(&err);
+    examine(settings, &findings);
+    cordon_settings_free(settings);
+    int status = findings.ok ? 0 : 1;
+    if (json && print_json(&findings) != 0)
+        status = CORDON_EXIT_FAILURE;
+    if (!json)
+        print_text(&findings);
+    cordon_http_reader_done(&findings.ready);
+    return fflush(stdout) == 0 ? status : CORDON_EXIT_FAILURE;
+}

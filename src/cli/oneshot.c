@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/oneshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "guest/guest.h"
+#include "supervisor/roles.h"
+
+#define HELLO_MS 30000
+#define STOP_MS 10000
+
+static void child(int peer) __attribute__((noreturn));
+static void child(int peer)
+{
+    static char name[] = "cordon", role[] = "--role", warden[] = "warden", oneshot[] = "--oneshot";
+    char *argv[] = {name, role, warden, oneshot, NULL};
+    (void)setpgid(0, 0); /* the terminal's ^C cancels the run by us; the warden then ends in order */
+    (void)signal(SIGPIPE, SIG_DFL);
+    if (dup2(peer, CORDON_ROLE_PEER) < 0 || (peer == CORDON_ROLE_PEER && fcntl(peer, F_SETFD, 0) < 0))
+        _exit(125);
+    (void)execv("/proc/self/exe", argv);
+    _exit(125);
+}
+
+static int await_hello(int fd, struct cordon_error *err)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    int ready;
+    do
+        ready = poll(&wait, 1, HELLO_MS);
+    while (ready < 0 && errno == EINTR);
+    if (ready > 0)
+        return 0;
+    return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_INFRASTRUCTURE, "the warden did not say within %d s whether it can run code",
+                       HELLO_MS / 1000);
+}
+
+int cordon_oneshot_start(struct cordon_oneshot *ret, struct cordon_error *err)
+{
+    int pair[2];
+    *ret = (struct cordon_oneshot){.peer = -1};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return cordon_fail_errno(err, -errno, "starting a warden");
+    ret->peer = fcntl(pair[0], F_DUPFD_CLOEXEC, CORDON_ROLE_LISTEN);
+    ret->pid = ret->peer < 0 ? -1 : fork();
+    if (ret->pid == 0)
+        child(pair[1]);
+    int r = ret->pid < 0 ? cordon_fail_errno(err, -errno, "starting a warden") : 0;
+    (void)close(pair[1]); /* the child's */
+    if (r == 0)
+        r = await_hello(pair[0], err);
+    if (r == 0)
+        return cordon_warden_set(pair[0], err);
+    (void)close(pair[0]); /* nobody is to use it */
+    return r;
+}
+
+void cordon_oneshot_stop(struct cordon_oneshot *oneshot)
+{
+    if (oneshot->peer >= 0)
+        (void)shutdown(oneshot->peer, SHUT_RDWR); /* it may be gone already */
+    cordon_close(&oneshot->peer);
+    if (oneshot->pid <= 0)
+        return;
+    cordon_autoclose int pidfd = (int)syscall(SYS_pidfd_open, oneshot->pid, 0);
+    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
+    if (pidfd >= 0 && poll(&wait, 1, STOP_MS) == 0)
+        (void)kill(oneshot->pid, SIGKILL); /* our child, not yet waited for; what it leaves, the next warden removes */
+    while (waitpid(oneshot->pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    oneshot->pid = 0;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cordon run. The command line becomes the JSON body of POST /v1/runs; the daemon of the state folder gets it where one
+ * answers, else core reads it in this process and a warden is started for this run. Events go the same way after that.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "backend/builtin.h"
+#include "base/fd.h"
+#include "cli/cli.h"
+#include "cli/daemon.h"
+#include "cli/oneshot.h"
+#include "cli/run_events.h"
+#include "cli/run_show.h"
+#include "core/registry.h"
+
+#define BODY_MAX (1u << 30)
+
+/* What ^C shuts down: our side of the connection to the daemon, or the far end of the run's cancel_fd. */
+static volatile sig_atomic_t cancel_socket = -1;
+
+static void on_interrupt(int number)
+{
+    int saved = errno;
+    if (cancel_socket >= 0)
+        (void)shutdown(cancel_socket, SHUT_WR); /* the run then ends as cancelled, which is waited for */
+    errno = saved;
+    struct sigaction again = {.sa_handler = SIG_DFL};
+    (void)sigaction(number, &again, NULL); /* asked twice: at once */
+}
+
+static void watch_interrupts(int fd)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    cancel_socket = fd;
+    (void)sigaction(SIGINT, &action, NULL); /* can't fail for these */
+    (void)sigaction(SIGTERM, &action, NULL);
+}
+
+/* Shows the whole lines that the body has by now. */
+static int show_lines(struct cordon_http_reader *http, struct cordon_event_reader *reader, struct cordon_run_show *show,
+                      struct cordon_error *err)
+{
+    size_t at = 0;
+    int r = 0;
+    while (r >= 0 && at < http->body.size) {
+        struct cordon_event event;
+        const char *line = http->body.data + at;
+        const char *end = memchr(line, '\n', http->body.size - at);
+        if (!end)
+            break;
+        r = cordon_event_read(reader, line, (size_t)(end - line), &event, err);
+        if (r > 0 && cordon_run_show_event(show, &event) < 0)
+            r = cordon_fail_errno(err, -EIO, "writing the program's output");
+        at += (size_t)(end - line) + 1;
+    }
+    cordon_buf_consume(&http->body, at);
+    return r < 0 ? r : 0;
+}
+
+static int follow_daemon(int fd, struct cordon_run_show *show, struct cordon_error *err)
+{
+    struct cordon_http_reader http = CORDON_HTTP_READER_INIT(SIZE_MAX / 2);
+    struct cordon_event_reader reader = {.name = NULL};
+    int more;
+    do {
+        more = cordon_daemon_read(fd, &http, err);
+        if (more >= 0 && http.status == 200 && show_lines(&http, &reader, show, err) < 0)
+            more = -EIO;
+    } while (more > 0);
+    if (more == 0 && http.status != 200)
+        more = cordon_error_read(http.body.data ? http.body.data : "", http.body.size, err);
+    if (more == 0 && !show->ended)
+        more = cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE, "the daemon's answer broke off before the run's outcome");
+    cordon_event_reader_done(&reader);
+    cordon_http_reader_done(&http);
+    return more;
+}
+
+static int run_by_daemon(int fd, const struct cordon_buf *body, struct cordon_run_show *show, struct cordon_error *err)
+{
+    watch_interrupts(fd);
+    int r = cordon_daemon_send(fd, "POST", "/v1/runs", "application/x-ndjson", body, err);
+    return r < 0 ? r : follow_daemon(fd, show, err);
+}
+
+static int follow_live(struct cordon_live *live, struct cordon_run_show *show, struct cordon_error *err)
+{
+    struct cordon_event event;
+    for (;;) {
+        int got = cordon_live_next(live, &event, err);
+        if (got <= 0)
+            return got;
+        if (cordon_run_show_event(show, &event) < 0)
+            return cordon_fail_errno(err, -EIO, "writing the program's output");
+    }
+}
+
+static int run_request(const struct cordon_settings *settings, struct cordon_run_request *request,
+                       struct cordon_run_show *show, struct cordon_error *err)
+{
+    int cancel[2];
+    struct cordon_live *live = NULL;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, cancel) < 0)
+        return cordon_fail_errno(err, -errno, "preparing the run");
+    request->request.cancel_fd = cancel[0];
+    watch_interrupts(cancel[1]);
+    int r = cordon_live_open(settings, request, &live, err);
+    if (r == 0)
+        r = follow_live(live, show, err);
+    cordon_live_close(live);
+    cancel_socket = -1;
+    cordon_close(&cancel[0]);
+    cordon_close(&cancel[1]);
+    return r;
+}
+
+static bool is_blank(const struct cordon_bytes *code)
+{
+    for (size_t i = 0; i < code->size; i++)
+        if (!strchr(" \t\r\n\f\v", code->data[i]) || !code->data[i])
+            return false;
+    return true;
+}
+
+static int check_backend(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                         struct cordon_error *err)
+{
+    const struct cordon_backend *backend;
+    const char *name = *request->backend ? request->backend
+                                         : cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND);
+    return cordon_registry_find(name, *request->backend ? "-b" : "CORDON_BACKEND", &backend, err);
+}
+
+/* A bad request or an unknown backend is told before a warden is started for it; nothing needs none at all. */
+static int run_alone(const struct cordon_settings *settings, const struct cordon_buf *body, struct cordon_run_show *show,
+                     struct cordon_error *err)
+{
+    struct cordon_run_request request;
+    struct cordon_oneshot oneshot = {.peer = -1};
+    cordon_registry_setup(cordon_backend_builtin);
+    cordon_admission_setup(settings);
+    int r = cordon_registry_check(settings, err);
+    if (r == 0)
+        r = cordon_run_request_parse(settings, body->data, body->size, &request, err);
+    if (r < 0)
+        return r;
+    r = check_backend(settings, &request, err);
+    if (r == 0 && !is_blank(&request.request.code))
+        r = cordon_oneshot_start(&oneshot, err);
+    if (r == 0)
+        r = run_request(settings, &request, show, err);
+    cordon_oneshot_stop(&oneshot);
+    cordon_run_request_done(&request);
+    return r;
+}
+
+static int run(const struct cordon_run_options *options, struct cordon_run_show *show, struct cordon_error *err)
+{
+    struct cordon_settings *settings = NULL;
+    struct cordon_buf body = CORDON_BUF_INIT(BODY_MAX);
+    cordon_autofree char *state = NULL;
+    const char *flags[] = {NULL, NULL};
+    if (options->state && asprintf(&state, "CORDON_STATE=%s", options->state) < 0)
+        return cordon_fail_errno(err, -ENOMEM, "reading --state");
+    flags[0] = state;
+    int r = cordon_cli_settings(NULL, flags, &settings, err);
+    if (r == 0)
+        r = cordon_run_options_body(options, &body, err);
+    if (r == 0) {
+        cordon_autoclose int daemon = cordon_daemon_connect(settings, err);
+        if (daemon == -ENOENT)
+            r = run_alone(settings, &body, show, err);
+        else
+            r = daemon < 0 ? daemon : run_by_daemon(daemon, &body, show, err);
+    }
+    cordon_buf_done(&body);
+    cordon_settings_free(settings);
+    return r;
+}
+
+int cordon_cli_run(int argc, char **argv)
+{
+    struct cordon_run_options options;
+    struct cordon_run_show show;
+    struct cordon_error err = {0};
+    if (cordon_run_options_parse(argc, argv, &options, &err) < 0)
+        return cordon_cli_usage("run", "%s", err.message);
+    if (options.help)
+        return fputs(cordon_run_help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
+    int r = cordon_run_show_open(&options, &show, &err);
+    if (r == 0)
+        r = run(&options, &show, &err);
+    if (r == 0 && !show.ended)
+        (void)cordon_fail(&err, -EIO, CORDON_ERROR_INFRASTRUCTURE, "the run ended without an outcome"); /* only fills err */
+    int status = cordon_run_show_end(&show, &err);
+    cordon_run_show_done(&show);
+    return status;
+}
