@@ -153,7 +153,24 @@ static int change_uid(const struct cordon_code_profile *profile)
     return !profile->keep_ids && syscall(SYS_setresuid, uid, uid, uid) < 0 ? -errno : 0;
 }
 
-#ifndef CORDON_WEAKEN_CAPS
+#ifdef CORDON_WEAKEN_CAPS
+/* Test builds: what a forgotten drop would leave, so that attacks which need it can be seen to succeed. */
+static int keep_capabilities(const struct cordon_code_profile *profile)
+{
+    (void)profile;
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct all[_LINUX_CAPABILITY_U32S_3];
+    if (syscall(SYS_capget, &header, all) < 0)
+        return -errno;
+    for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
+        all[i].effective = all[i].inheritable = all[i].permitted;
+    if (syscall(SYS_capset, &header, all) < 0)
+        return -errno;
+    for (unsigned long capability = 0; capability < 64; capability++)
+        (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0); /* those it has */
+    return 0;
+}
+#else
 static int drop_capabilities(const struct cordon_code_profile *profile)
 {
     if (profile->keep_ids)
@@ -217,7 +234,9 @@ static const struct step {
     {"groups", drop_groups},
     {"gid", change_gid},
     {"uid", change_uid},
-#ifndef CORDON_WEAKEN_CAPS
+#ifdef CORDON_WEAKEN_CAPS
+    {"capabilities", keep_capabilities},
+#else
     {"capabilities", drop_capabilities},
 #endif
     {"no_new_privs", forbid_new_privileges},

@@ -20,9 +20,13 @@
 
 #define OUTSIDE 300000000u
 
+/* Asked before any child changes its uid, and remembered. */
 bool guest_child_has_range(void)
 {
-    return geteuid() == 0;
+    static int root = -1;
+    if (root < 0)
+        root = geteuid() == 0;
+    return root;
 }
 
 uid_t guest_child_uid(void)
