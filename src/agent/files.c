@@ -36,8 +36,9 @@ int cordon_files_send(int fd, uint8_t type, uint16_t exec, const void *payload, 
 
 int cordon_files_open(int dir, const char *name, int flags, unsigned mode, bool beneath)
 {
+    flags |= O_CLOEXEC | (flags & O_PATH ? 0 : O_NOCTTY); /* openat2 refuses what O_PATH would ignore */
     struct open_how how = {
-        .flags = (uint64_t)(unsigned)(flags | O_CLOEXEC | O_NOCTTY),
+        .flags = (uint64_t)(unsigned)flags,
         .mode = flags & O_CREAT ? mode : 0,
         .resolve = RESOLVE_NO_MAGICLINKS | (beneath ? RESOLVE_BENEATH : 0u),
     };
@@ -46,7 +47,7 @@ int cordon_files_open(int dir, const char *name, int flags, unsigned mode, bool 
         return fd;
     if ((errno != ENOSYS && errno != EPERM) || strchr(name, '/') || strcmp(name, "..") == 0)
         return -errno;
-    fd = openat(dir, name, flags | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, mode);
+    fd = openat(dir, name, flags | O_NOFOLLOW, mode);
     return fd >= 0 ? fd : -errno;
 }
 
