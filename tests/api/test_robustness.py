@@ -173,7 +173,7 @@ class TestKilled:
     def test_all_at_once_again_and_again(self, own):
         made = own()
         for name in ("warden", "gateway", "warden", "gateway"):
-            pid = host.wait_for(lambda: made.role(name), 5)
+            pid = host.wait_for(lambda role=name: made.role(role), 5)
             os.kill(pid, signal.SIGKILL)
             time.sleep(0.3)
         assert_recovers(made, 20)
@@ -292,7 +292,7 @@ class TestShortage:
             if made:
                 made.close()
             host.wait_for(lambda: not host.read(f"{group}/cgroup.procs").strip(), 5)
-            for folder, names, _ in os.walk(group, topdown=False):
+            for folder, _, _ in os.walk(group, topdown=False):
                 os.rmdir(folder)
 
     def test_memory_of_all_guests_is_theirs(self, own):

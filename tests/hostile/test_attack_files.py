@@ -179,7 +179,7 @@ import stat
 found = {}
 for folder, _, names in os.walk('/dev'):
     for n in names:
-        s = os.stat(os.path.join(folder, n))
+        s = os.lstat(os.path.join(folder, n))
         if stat.S_ISCHR(s.st_mode) or stat.S_ISBLK(s.st_mode):
             found[n] = [os.major(s.st_rdev), os.minor(s.st_rdev)]
 said(devices=found)
@@ -349,7 +349,7 @@ ARTIFACT_TRAPS = {
     "folder replaced by a file": "os.rmdir('artifacts'); open('artifacts', 'w').write('y')",
     "folder replaced by a fifo": "os.rmdir('artifacts'); os.mkfifo('artifacts')",
     "folder gone": "os.rmdir('artifacts')",
-    "working folder moved": "os.rename('/home/user/artifacts', '/tmp/gone')",
+    "working folder moved": "said(moved=attempt(os.rename, '/home/user/artifacts', '/home/user/gone'))",
 }
 
 
