@@ -46,24 +46,27 @@ static int ask_ourselves(struct cordon_buf *to)
     return to->failed ? -ENOMEM : 0;
 }
 
-static void print_value(const struct cordon_value *key, const struct cordon_value *value)
+static void print_list(const struct cordon_value *list)
 {
     struct cordon_value none, item;
-    struct cordon_value_walk walk = cordon_value_walk(value);
+    struct cordon_value_walk walk = cordon_value_walk(list);
+    size_t count = 0;
+    for (; cordon_value_next(&walk, &none, &item); count++)
+        (void)printf("%s%.*s", count ? ", " : "", (int)item.size - 2, item.data + 1);
+    (void)printf("%s\n", count ? "" : "none");
+}
+
+static void print_value(const struct cordon_value *key, const struct cordon_value *value)
+{
     (void)printf("    %-20.*s ", (int)key->size - 2, key->data + 1);
     if (value->kind == CORDON_VALUE_STRING)
-        (void)printf("%.*s", (int)value->size - 2, value->data + 1);
+        (void)printf("%.*s\n", (int)value->size - 2, value->data + 1);
     else if (value->kind == CORDON_VALUE_BOOL)
-        (void)printf("%s", cordon_value_true(value) ? "yes" : "no");
-    else if (value->kind != CORDON_VALUE_ARRAY)
-        (void)printf("%.*s", (int)value->size, value->data);
-    else if (!cordon_value_next(&walk, &none, &item))
-        (void)printf("none");
+        (void)printf("%s\n", cordon_value_true(value) ? "yes" : "no");
+    else if (value->kind == CORDON_VALUE_ARRAY)
+        print_list(value);
     else
-        do
-            (void)printf("%.*s ", (int)item.size - 2, item.data + 1);
-        while (cordon_value_next(&walk, &none, &item));
-    (void)putchar('\n');
+        (void)printf("%.*s\n", (int)value->size, value->data);
 }
 
 /* One backend's object as text. */
@@ -76,7 +79,7 @@ static void print_backend(const struct cordon_value *backend)
             (void)printf("%.*s\n", (int)value.size - 2, value.data + 1);
         else if (cordon_value_equals(&key, "able") || cordon_value_equals(&key, "reason"))
             print_value(&key, &value);
-        else if (cordon_value_equals(&key, "capabilities")) {
+        else if (cordon_value_equals(&key, "capabilities") && value.kind == CORDON_VALUE_OBJECT) {
             struct cordon_value_walk capabilities = cordon_value_walk(&value);
             while (cordon_value_next(&capabilities, &inner_key, &inner))
                 print_value(&inner_key, &inner);
@@ -90,8 +93,10 @@ static int print_text(const struct cordon_buf *text, struct cordon_error *err)
     int r = cordon_value_parse(text->data, text->size, &root, err);
     if (r < 0)
         return r;
-    struct cordon_value_walk walk = cordon_value_walk(&root);
-    if (root.kind != CORDON_VALUE_OBJECT || !cordon_value_next(&walk, &key, &list) || list.kind != CORDON_VALUE_ARRAY)
+    struct cordon_value_walk walk = {0};
+    if (root.kind == CORDON_VALUE_OBJECT)
+        walk = cordon_value_walk(&root);
+    if (!walk.p || !cordon_value_next(&walk, &key, &list) || list.kind != CORDON_VALUE_ARRAY)
         return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "the daemon's answer can not be read");
     walk = cordon_value_walk(&list);
     while (cordon_value_next(&walk, &key, &backend))

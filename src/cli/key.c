@@ -203,7 +203,7 @@ static int run_command(const struct arguments *arguments, int argc, char **argv)
 
 int cordon_cli_key(int argc, char **argv)
 {
-    struct arguments arguments = {.name = "", .scope = CORDON_KEY_RUN};
+    struct arguments arguments = {.name = "unnamed", .scope = CORDON_KEY_RUN};
     int status = parse(argc, argv, &arguments);
     if (status < 0)
         status = run_command(&arguments, argc - optind, argv + optind);

@@ -12,9 +12,9 @@
 static bool member(const struct cordon_value *object, const char *name, struct cordon_value *ret)
 {
     struct cordon_value key;
-    struct cordon_value_walk walk = cordon_value_walk(object);
     if (object->kind != CORDON_VALUE_OBJECT)
         return false;
+    struct cordon_value_walk walk = cordon_value_walk(object);
     while (cordon_value_next(&walk, &key, ret))
         if (cordon_value_equals(&key, name))
             return true;
