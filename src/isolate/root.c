@@ -69,6 +69,8 @@ static const struct {
 
 /* Of the host's /etc: what interpreters and libraries read there. */
 static const char *const etc_folders[] = {"etc/alternatives", "etc/ssl/certs", "etc/fonts"};
+/* Without it, whatever draws a letter reads every font file of the host first. */
+#define FONT_CACHE "var/cache/fontconfig"
 static const char *const etc_files[] = {"etc/ld.so.cache", "etc/ld.so.conf", "etc/mime.types",  "etc/matplotlibrc",
                                         "etc/services",    "etc/protocols",  "etc/ssl/openssl.cnf", "etc/inputrc",
                                         "etc/debian_version", "etc/os-release"};
@@ -188,6 +190,8 @@ static int make_etc(const struct build *build)
         r = copy_file(build, etc_files[i]);
     for (size_t i = 0; r == 0 && i < sizeof etc_copied_folders / sizeof *etc_copied_folders; i++)
         r = copy_folder(build, etc_copied_folders[i]);
+    if (r == 0)
+        r = bind_folder(build, FONT_CACHE);
     DIR *dir = r == 0 ? opendir("/etc") : NULL;
     for (struct dirent *entry; dir && r == 0 && (entry = readdir(dir));) {
         char path[300];

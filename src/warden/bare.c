@@ -119,7 +119,8 @@ static _Noreturn void child_main(struct launch *launch)
     sigset_t none;
     const struct sched_param normal = {0};
     sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL); /* the warden's are blocked */
+    (void)sigprocmask(SIG_SETMASK, &none, NULL); /* the warden's are blocked, one is ignored */
+    (void)signal(SIGPIPE, SIG_DFL);
     (void)sched_setscheduler(0, SCHED_OTHER, &normal);
     int r = become_code(&launch->guest->warden->config);
     if (r == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) { /* cleared by the change of uid, so after it */

@@ -44,6 +44,7 @@ static void on_control(struct cordon_source *source, uint32_t events)
         return;
     if (n == 0 || (n < 0 && n != -EMSGSIZE)) {
         cordon_log(CORDON_LOG_INFO, "the supervisor is gone or wants an end", NULL);
+        cordon_source_close(&warden->loop, source);
         warden->loop.stop = true;
         return;
     }

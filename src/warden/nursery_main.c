@@ -126,6 +126,13 @@ static int place_descriptors(const struct work *work)
     return 0; /* all else is close-on-exec */
 }
 
+/* An exec keeps what is ignored, and the agent is to hear of its children. The table of signals is process 1's own. */
+static void reset_signals(void)
+{
+    (void)signal(SIGCHLD, SIG_DFL);
+    (void)signal(SIGPIPE, SIG_DFL);
+}
+
 static int execute(const struct work *work)
 {
     char texts[7][320];
@@ -171,6 +178,7 @@ static int process_one(void *data)
     if (r == 0 && (r = place_descriptors(work)) < 0)
         stage = "place the agent's descriptors";
     if (r == 0) {
+        reset_signals();
         r = execute(work);
         stage = "execute the agent";
     }

@@ -40,6 +40,7 @@ int cordon_process_become_child(pid_t parent, const int *keep, size_t count)
     sigemptyset(&none);
     close_others(keep, count);
     (void)sigprocmask(SIG_SETMASK, &none, NULL); /* the warden reads its signals from a descriptor */
+    (void)signal(SIGPIPE, SIG_DFL);              /* and ignores this one, which an exec would keep */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         return -errno;
     return getppid() == parent ? 0 : -EOWNERDEAD;
