@@ -249,13 +249,11 @@ static int read_mode(struct reader *reader, const struct cordon_value *value, ui
     int64_t mode = -1;
     if (value->kind == CORDON_VALUE_STRING) {
         const char *text;
-        char *end;
         int r = read_text(reader, value, &text);
         if (r < 0)
             return r;
-        mode = strtol(text, &end, 8);
-        if (!*text || *end || strlen(text) > 5)
-            mode = -1;
+        size_t digits = strspn(text, "01234567");
+        mode = digits && digits <= 5 && !text[digits] ? strtol(text, NULL, 8) : -1;
     } else if (!cordon_value_integer(value, &mode)) {
         mode = -1;
     }
