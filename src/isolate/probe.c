@@ -307,6 +307,10 @@ static void judge_version(struct cordon_probe *probe, const char *path, int stat
         found(probe, false, "%.160s is not there", path);
     else if (status == -ETIME)
         found(probe, false, "%.160s did not tell its version within 5 s (a version manager's shim?)", path);
+    else if (status == -EINTR)
+        found(probe, false, "%.160s was killed when asked for its version", path);
+    else if (status < 0)
+        found(probe, false, "running %.160s: %s", path, strerror(-status));
     else if (status != 0)
         found(probe, false, "%.160s: exit status %d when asked for its version", path, status);
     else if (!parse_version(text, version))

@@ -36,6 +36,7 @@
 #define RANGE 200065536u /* the ids behind it */
 #define PROGRAM_US 5000000u
 
+/* A child's exit status, or negative errno: -EINTR if it was killed. */
 static int wait_for(pid_t pid)
 {
     int status;
@@ -43,7 +44,7 @@ static int wait_for(pid_t pid)
         if (errno != EINTR)
             return -errno;
     }
-    return WIFEXITED(status) ? -WEXITSTATUS(status) : -EINTR;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -EINTR;
 }
 
 /* Runs one try in a child of its own; its result is the child's exit status. */
@@ -54,7 +55,8 @@ static int in_child(int (*try)(void))
         return -errno;
     if (pid == 0)
         _exit(-try() & 0xff);
-    return wait_for(pid);
+    int r = wait_for(pid);
+    return r == -EINTR ? -EPERM : r > 0 ? -r : r; /* an outer filter may kill for trying */
 }
 
 static int write_map(int proc, const char *file, unsigned inside, unsigned outside, unsigned count)
@@ -309,5 +311,5 @@ int cordon_try_program(const char *const argv[], char *text, size_t size)
     if (r < 0)
         (void)kill(pid, SIGKILL); /* waited for below */
     int status = wait_for(pid);
-    return r < 0 ? r : -status;
+    return r < 0 ? r : status;
 }
