@@ -154,8 +154,9 @@ static enum wake sleep_until(int event_fd, int cancel_fd, uint64_t deadline_us)
     }
 }
 
-/* Leaves the queue without a place, unless one was handed over in the same moment: then true. */
-static bool give_up(struct waiter *waiter, bool cancelled)
+/* Ends a wait: whether a place was handed over, be it in the same moment. Without one it leaves the queue; one that comes
+ * to a client that left goes on. Taking the lock also waits for who hands over to be done with the eventfd. */
+static bool end_wait(struct waiter *waiter, bool cancelled)
 {
     pthread_mutex_lock(&lock);
     bool granted = waiter->granted;
@@ -173,9 +174,7 @@ static int wait_for_place(struct waiter *waiter, int cancel_fd, struct cordon_er
 {
     struct cordon_admission now;
     enum wake wake = sleep_until(waiter->event_fd, cancel_fd, cordon_now_us() + waiter->timeout_us);
-    if (wake == WAKE_GRANTED)
-        return 0;
-    bool granted = give_up(waiter, wake == WAKE_CANCELLED);
+    bool granted = end_wait(waiter, wake == WAKE_CANCELLED);
     if (wake == WAKE_CANCELLED)
         return cordon_fail(err, -ECANCELED, CORDON_ERROR_CANCELLED, "the client left while its run waited for a place");
     if (granted)
