@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Guests of backend `none`: the same agent as a plain process, in a private folder below /tmp. Nothing is isolated
- * but one thing: where that is possible it is process 1 of a pid namespace, so that killing it ends all that the code
- * started. Root's daemon runs it as a uid that nothing else has; another user's as that user.
+ * but one thing: where that is possible it is process 1 of a pid namespace, with a /proc that fits, so that killing it
+ * ends all that the code started. Root's daemon runs it as a uid that nothing else has; another user's as that user.
  *
  * The folder is removed by a child process that has the code's own uid, so that whatever the code left there (links,
  * races) makes nobody its deputy.
@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -34,9 +35,11 @@
 #define FOLDER_PREFIX "cordon-none-"
 #define LOW_FDS 32
 #define DEPTH_MAX 4096
+#define NO_PROC 77 /* exit status: /proc of the pid namespace can't be mounted (an outer container masks its own) */
 
 struct launch {
     struct cordon_guest *guest;
+    bool own_pids;
     int channel, ready, null, filter, agent;
 };
 
@@ -113,6 +116,13 @@ static int execute(const struct launch *launch)
     return -errno;
 }
 
+static void mount_proc(void)
+{
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+        _exit(NO_PROC);
+}
+
 static _Noreturn void child_main(struct launch *launch)
 {
     const char *stage = "become the code's user";
@@ -122,8 +132,12 @@ static _Noreturn void child_main(struct launch *launch)
     (void)sigprocmask(SIG_SETMASK, &none, NULL); /* the warden's are blocked, one is ignored */
     (void)signal(SIGPIPE, SIG_DFL);
     (void)sched_setscheduler(0, SCHED_OTHER, &normal);
+    if (launch->own_pids)
+        mount_proc();
     int r = become_code(&launch->guest->warden->config);
-    if (r == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) { /* cleared by the change of uid, so after it */
+    /* Cleared by the change of uid, so after it. A plain process is left to see the end of its channel: killed, it
+     * could end none of the processes that the code started. */
+    if (r == 0 && launch->own_pids && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) {
         stage = "tie the guest to the warden";
         r = -errno;
     }
@@ -178,27 +192,34 @@ static int make_folder(struct cordon_guest *guest, struct cordon_error *err)
 static void on_bare_exit(struct cordon_child *child, int status)
 {
     struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, bare, child);
-    (void)status;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_PROC)
+        guest->warden->bare_plain = true; /* from the next attempt on */
     cordon_source_close(&guest->warden->loop, &child->source);
     cordon_guest_gone(guest);
 }
 
 /* A fork into a pid namespace where that is allowed, else a plain one. */
-static pid_t fork_bare(void)
+static pid_t fork_bare(struct launch *launch)
 {
-    struct clone_args args = {.exit_signal = SIGCHLD, .flags = CLONE_NEWPID};
-    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
-    return pid < 0 ? fork() : pid;
+    struct clone_args args = {.exit_signal = SIGCHLD, .flags = CLONE_NEWPID | CLONE_NEWNS};
+    launch->own_pids = !launch->guest->warden->bare_plain;
+    pid_t pid = launch->own_pids ? (pid_t)syscall(SYS_clone3, &args, sizeof args) : -1;
+    if (pid >= 0)
+        return pid;
+    launch->own_pids = false;
+    return fork();
 }
 
 int cordon_bare_start(struct cordon_guest *guest, int channel, int ready, struct cordon_error *err)
 {
     struct cordon_warden *warden = guest->warden;
-    struct launch launch = {guest, channel, ready, warden->null, warden->no_filter_memfd, warden->agent_memfd};
+    struct launch launch = {.guest = guest,          .channel = channel,
+                            .ready = ready,          .null = warden->null,
+                            .filter = warden->no_filter_memfd, .agent = warden->agent_memfd};
     int r = make_folder(guest, err);
     if (r < 0)
         return r;
-    pid_t pid = fork_bare();
+    pid_t pid = fork_bare(&launch);
     if (pid == 0)
         child_main(&launch);
     if (pid < 0)
@@ -208,6 +229,7 @@ int cordon_bare_start(struct cordon_guest *guest, int channel, int ready, struct
     if (r < 0)
         return cordon_fail_errno(err, r, "watch a process of backend none");
     guest->alive = true;
+    guest->bare_plain = !launch.own_pids;
     guest->state = CORDON_GUEST_INTERPRETER;
     return 0;
 }

@@ -85,7 +85,9 @@ static void kill_guest(struct cordon_guest *guest)
 {
     if (guest->death.watched)
         (void)pidfd_send_signal(guest->death.fd, SIGKILL, NULL, 0); /* dead already: its event is under way */
-    cordon_child_kill(&guest->bare);
+    /* A plain agent has to end the code's processes itself; it does when its channel ends, which it has. */
+    if (!guest->bare_plain)
+        cordon_child_kill(&guest->bare);
 }
 
 static void on_slow_death(struct cordon_timer *timer)
@@ -101,6 +103,7 @@ static void on_slow_death(struct cordon_timer *timer)
     else if (guest->at_zygote)
         cordon_zygote_end(guest->zygote);
     kill_guest(guest);
+    cordon_child_kill(&guest->bare);
 }
 
 void cordon_guest_destroy(struct cordon_guest *guest)

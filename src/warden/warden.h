@@ -90,6 +90,7 @@ struct cordon_guest {
     struct cordon_slot *slot;        /* NULL: backend `none` without cgroups */
     struct cordon_source death;      /* pidfd of process 1 */
     struct cordon_child bare;        /* backend `none`: the agent */
+    bool bare_plain;                 /* …not process 1 of a pid namespace */
     char *bare_folder;
     struct cordon_source ready, lease;
     int channel;                     /* the gateway's end, until it is handed over */
@@ -188,7 +189,7 @@ struct cordon_warden {
     struct cordon_guest *guests, *guests_last;
     unsigned guest_count, leased_count, acquire_count, removals;
     uint64_t last_seq;
-    bool stopping;
+    bool stopping, bare_plain;
 };
 
 /* slot.c */

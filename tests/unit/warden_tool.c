@@ -45,8 +45,9 @@ static void start(int argc, char **argv, int first, int oneshot)
     if (warden == 0) {
         char *args[64] = {argv[0]};
         int n = 1;
+        static char flag[] = "--oneshot";
         if (oneshot)
-            args[n++] = (char[]){"--oneshot"};
+            args[n++] = flag;
         for (int i = first; i < argc && n < 63; i++)
             args[n++] = argv[i];
         int high_c = dup(c[1]), high_p = dup(p[1]);
