@@ -146,6 +146,8 @@ static int act(const struct cordon_settings *settings, const char *action, const
         r = cordon_state_confine(&state, &path, err);
     if (r == 0)
         r = cordon_store_open(path, &store, err);
+    if (r < 0)
+        cordon_error_context(err, "%s/cordon.db", state.path);
     if (r == 0 && strcmp(action, "create") == 0)
         r = create(store, arguments, err);
     else if (r == 0 && strcmp(action, "list") == 0)

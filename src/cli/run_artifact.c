@@ -21,6 +21,19 @@ static bool part_ok(const char *part, size_t size)
     return size > 0 && size <= 255 && !dots;
 }
 
+/* The whole of it is checked before a folder is made. */
+static bool name_ok(const char *name)
+{
+    for (;;) {
+        size_t size = strcspn(name, "/");
+        if (!part_ok(name, size))
+            return false;
+        if (!name[size])
+            return true;
+        name += size + 1;
+    }
+}
+
 /* Opens the folder that is to hold the name's last part; *ret_last points to that. */
 static int open_parent(int folder, const char *name, const char **ret_last)
 {
@@ -28,13 +41,11 @@ static int open_parent(int folder, const char *name, const char **ret_last)
     while (at >= 0) {
         char part[256];
         size_t size = strcspn(name, "/");
-        if (!part_ok(name, size))
-            return -EINVAL;
         if (!name[size]) {
             *ret_last = name;
             return CORDON_TAKE_FD(at);
         }
-        (void)snprintf(part, sizeof part, "%.*s", (int)size, name); /* part_ok: fits */
+        (void)snprintf(part, sizeof part, "%.*s", (int)size, name); /* name_ok: fits */
         if (mkdirat(at, part, 0755) < 0 && errno != EEXIST)
             return -errno;
         int next = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -69,7 +80,7 @@ static int write_new(int parent, const char *last, const void *data, size_t size
 int cordon_artifact_write(int folder, const char *name, const void *data, size_t size, struct cordon_error *err)
 {
     const char *last = NULL;
-    cordon_autoclose int parent = open_parent(folder, name, &last);
+    cordon_autoclose int parent = name_ok(name) ? open_parent(folder, name, &last) : -EINVAL;
     int r = parent < 0 ? parent : write_new(parent, last, data, size);
     if (r == -EINVAL)
         return cordon_fail(err, r, CORDON_ERROR_INVALID, "not a plain relative name");

@@ -248,7 +248,6 @@ int cordon_gateway_main(int argc, char **argv)
     int status = 0;
     if (start(&self, argv, &err) < 0) {
         (void)fprintf(stderr, "cordon: %s\n", err.message);
-        cordon_log_error("the gateway does not start", &err);
         status = cordon_error_exit(err.kind);
     } else {
         wait_for_end(&self);

@@ -81,16 +81,7 @@ static int load_settings(struct supervisor *self, struct cordon_error *err)
     if (r < 0)
         return r;
     cordon_registry_setup(cordon_backend_builtin);
-    r = cordon_registry_check(self->settings, err);
-    if (r < 0)
-        return r;
-    const char *cert = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_TLS_CERT);
-    const char *key = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_TLS_KEY);
-    if (!*cert != !*key)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
-                           "%s is set but %s is not: TLS needs a certificate and its key (--tls-cert, --tls-key)",
-                           *cert ? "CORDON_TLS_CERT" : "CORDON_TLS_KEY", *cert ? "CORDON_TLS_KEY" : "CORDON_TLS_CERT");
-    return 0;
+    return cordon_registry_check(self->settings, err);
 }
 
 static void setup_log(const struct supervisor *self)
@@ -168,6 +159,8 @@ static int prepare_keys(struct supervisor *self, struct cordon_error *err)
         r = cordon_store_open(path, &store, err);
     if (r == 0)
         r = cordon_key_count(store, err);
+    if (r < 0)
+        cordon_error_context(err, "%s/cordon.db", self->state.path);
     if (r == 0 && !self->loopback_only)
         r = cordon_fail(err, -EPERM, CORDON_ERROR_INVALID,
                         "listening beyond loopback needs a key, and state folder %s has none: cordon key create --state %s",
@@ -393,12 +386,12 @@ static int start(struct supervisor *self, struct cordon_error *err)
     setup_log(self);
     r = open_state(self, err);
     if (r == 0)
+        r = open_listeners(self, err); /* before a first key is made and shown for nothing */
+    if (r == 0)
         r = check_keys(self, err);
     if (r < 0 || self->status)
         return r;
-    r = open_listeners(self, err);
-    if (r == 0)
-        r = watch_signals(self, err);
+    r = watch_signals(self, err);
     return r < 0 ? r : start_roles(self, err);
 }
 

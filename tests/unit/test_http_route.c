@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matching of routes. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "http/route.h"
+
+static const struct cordon_http_route first_routes[] = {
+    {.method = "GET", .pattern = "/"},
+    {.method = "POST", .pattern = "/v1/runs"},
+    {.method = "GET", .pattern = "/v1/runs/{id}"},
+    {.method = "DELETE", .pattern = "/v1/runs/{id}"},
+    {.method = "GET", .pattern = "/v1/runs/{id}/files/{name}"},
+};
+static const struct cordon_http_route second_routes[] = {{.method = "GET", .pattern = "/readyz"},
+                                                         {.method = "PUT", .pattern = "/v1/runs/{id}"}};
+static const struct cordon_http_door first = {.name = "first", .routes = first_routes, .route_count = 5};
+static const struct cordon_http_door second = {.name = "second", .routes = second_routes, .route_count = 2};
+static const struct cordon_http_door *const doors[] = {&first, &second, NULL};
+
+static struct cordon_http_match match(const char *method, const char *path)
+{
+    struct cordon_http_match found;
+    cordon_http_route_match(doors, method, path, &found);
+    return found;
+}
+
+static void finds_and_counts_through_all_doors(void **state)
+{
+    assert_int_equal(cordon_http_route_count(doors), 7);
+    assert_ptr_equal(match("GET", "/").route, &first_routes[0]);
+    assert_ptr_equal(match("POST", "/v1/runs").route, &first_routes[1]);
+    assert_int_equal(match("POST", "/v1/runs").index, 1);
+    assert_ptr_equal(match("GET", "/readyz").route, &second_routes[0]);
+    assert_int_equal(match("GET", "/readyz").index, 5);
+}
+
+static void head_is_get(void **state)
+{
+    assert_ptr_equal(match("HEAD", "/readyz").route, &second_routes[0]);
+    assert_null(match("HEAD", "/v1/runs").route);
+    assert_null(match("get", "/readyz").route); /* methods have case */
+}
+
+static void parameters_are_slices_of_the_path(void **state)
+{
+    struct cordon_http_match found = match("GET", "/v1/runs/ab%2Fc/files/x.txt");
+    assert_ptr_equal(found.route, &first_routes[4]);
+    assert_int_equal(found.param_count, 2);
+    assert_int_equal(found.params[0].size, 6);
+    assert_memory_equal(found.params[0].data, "ab%2Fc", 6);
+    assert_int_equal(found.params[1].size, 5);
+    assert_memory_equal(found.params[1].data, "x.txt", 5);
+}
+
+static void what_is_no_route_is_none(void **state)
+{
+    static const char *const paths[] = {"",           "x",           "//",        "/v1",        "/v1/",     "/v1/runs/",
+                                        "//v1//runs", "/v1/runs/a/", "/v1/RUNS",  "/v1/runs%00", "/readyz/", "/../v1/runs",
+                                        "/v1/runs/a/files/", "/v1/runs/a/files/b/c"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct cordon_http_match found = match("GET", paths[i]);
+        assert_null(found.route);
+        assert_string_equal(found.allow, "");
+        assert_int_equal(found.param_count, 0);
+    }
+}
+
+static void a_wrong_method_tells_the_right_ones(void **state)
+{
+    assert_null(match("BREW", "/v1/runs/a").route);
+    assert_string_equal(match("BREW", "/v1/runs/a").allow, "GET, HEAD, DELETE, PUT");
+    assert_string_equal(match("GET", "/v1/runs").allow, "POST");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_and_counts_through_all_doors),
+        cmocka_unit_test(head_is_get),
+        cmocka_unit_test(parameters_are_slices_of_the_path),
+        cmocka_unit_test(what_is_no_route_is_none),
+        cmocka_unit_test(a_wrong_method_tells_the_right_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
