@@ -22,7 +22,7 @@ static const struct syscall_name {
     const char *name;
     int number;
 } syscalls[] = {
-    /* by name */
+/* by name */
 #define X(name, number) {#name, number},
 #include "isolate/syscalls.inc"
 #undef X
