@@ -25,6 +25,7 @@ int cordon_cli_bad_option(const char *command, char **argv, int option);
 int cordon_cli_print(struct cordon_buf *buf);
 
 /* Settings from the environment, file (NULL: none) and flags (NULL: none), warnings on stderr. */
-int cordon_cli_settings(const char *file, const char *const *flags, struct cordon_settings **ret, struct cordon_error *err);
+int cordon_cli_settings(const char *file, const char *const *flags, struct cordon_settings **ret,
+                        struct cordon_error *err);
 
 #endif

@@ -6,15 +6,16 @@
 
 #include "cli/cli.h"
 
-static const char help[] = "usage: cordon config show [--json] [--config FILE]\n"
-                           "       cordon config explain NAME [--config FILE]\n"
-                           "       cordon config document\n"
-                           "\n"
-                           "Shows every setting with its value and where that came from, or explains one (any of its names),\n"
-                           "or prints the whole table as the manual has it.\n"
-                           "\n"
-                           "  --json          one JSON object\n"
-                           "  --config FILE   settings, NAME=VALUE a line; the environment goes before it\n";
+static const char help[] =
+    "usage: cordon config show [--json] [--config FILE]\n"
+    "       cordon config explain NAME [--config FILE]\n"
+    "       cordon config document\n"
+    "\n"
+    "Shows every setting with its value and where that came from, or explains one (any of its names),\n"
+    "or prints the whole table as the manual has it.\n"
+    "\n"
+    "  --json          one JSON object\n"
+    "  --config FILE   settings, NAME=VALUE a line; the environment goes before it\n";
 
 static const struct option options[] = {
     {"json", no_argument, NULL, 'j'}, {"config", required_argument, NULL, 'c'}, {"help", no_argument, NULL, 'h'}, {0}};

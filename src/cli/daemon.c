@@ -20,9 +20,10 @@ static int check_peer(int fd, const char *folder, struct cordon_error *err)
         return cordon_fail_errno(err, -errno, "%.200s/cordon.sock", folder);
     if (peer.uid == 0 || peer.uid == geteuid())
         return 0;
-    return cordon_fail(err, -EPERM, CORDON_ERROR_FORBIDDEN,
-                       "%.200s/cordon.sock is served by uid %u, who is neither root nor you: not trusted with your code",
-                       folder, (unsigned)peer.uid);
+    return cordon_fail(
+        err, -EPERM, CORDON_ERROR_FORBIDDEN,
+        "%.200s/cordon.sock is served by uid %u, who is neither root nor you: not trusted with your code", folder,
+        (unsigned)peer.uid);
 }
 
 int cordon_daemon_connect(const struct cordon_settings *settings, struct cordon_error *err)
@@ -83,7 +84,8 @@ int cordon_daemon_read(int fd, struct cordon_http_reader *reader, struct cordon_
     while (n < 0 && errno == EINTR);
     int r = n < 0 ? -errno : n == 0 ? cordon_http_reader_end(reader) : cordon_http_reader_feed(reader, data, (size_t)n);
     if (r < 0)
-        return cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE, "the daemon's answer broke off or is no HTTP: %s", strerror(-r));
+        return cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE, "the daemon's answer broke off or is no HTTP: %s",
+                           strerror(-r));
     return n > 0 && reader->state != CORDON_READER_DONE;
 }
 

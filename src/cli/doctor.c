@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cordon doctor: what this host lacks, each thing found by trying it, with what mends it; and what a running daemon says. */
+/* cordon doctor: what this host lacks, each thing found by trying it, with what mends it; and what a running daemon
+ * says. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -12,10 +13,11 @@
 
 #define PROBES_MAX 64
 
-static const char help[] = "usage: cordon doctor [--json]\n"
-                           "\n"
-                           "Tries each thing that isolation needs on this host; tells what is missing and what mends it. Asks a\n"
-                           "running daemon whether it is ready. Exit status 1: something that is needed is missing.\n";
+static const char help[] =
+    "usage: cordon doctor [--json]\n"
+    "\n"
+    "Tries each thing that isolation needs on this host; tells what is missing and what mends it. Asks a\n"
+    "running daemon whether it is ready. Exit status 1: something that is needed is missing.\n";
 
 static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
 

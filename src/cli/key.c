@@ -14,18 +14,19 @@
 #include "store/store.h"
 #include "supervisor/state.h"
 
-static const char help[] = "usage: cordon key create [--name NAME] [--scope run|admin] [--json] [--state DIR] [--config FILE]\n"
-                           "       cordon key list [--json] [--state DIR] [--config FILE]\n"
-                           "       cordon key revoke ID [--state DIR] [--config FILE]\n"
-                           "\n"
-                           "Keys open the daemon's doors; a running daemon knows of a change at once. A key is shown only when\n"
-                           "it is created: what is kept is its hash.\n"
-                           "\n"
-                           "  --name NAME    for people to tell keys apart\n"
-                           "  --scope WHAT   run (the default) or admin, which may run code too\n"
-                           "  --json         JSON instead of text\n"
-                           "  --state DIR    the daemon's state folder (CORDON_STATE)\n"
-                           "  --config FILE  settings, as for cordon serve\n";
+static const char help[] =
+    "usage: cordon key create [--name NAME] [--scope run|admin] [--json] [--state DIR] [--config FILE]\n"
+    "       cordon key list [--json] [--state DIR] [--config FILE]\n"
+    "       cordon key revoke ID [--state DIR] [--config FILE]\n"
+    "\n"
+    "Keys open the daemon's doors; a running daemon knows of a change at once. A key is shown only when\n"
+    "it is created: what is kept is its hash.\n"
+    "\n"
+    "  --name NAME    for people to tell keys apart\n"
+    "  --scope WHAT   run (the default) or admin, which may run code too\n"
+    "  --json         JSON instead of text\n"
+    "  --state DIR    the daemon's state folder (CORDON_STATE)\n"
+    "  --config FILE  settings, as for cordon serve\n";
 
 struct arguments {
     const char *name, *file;
@@ -34,10 +35,13 @@ struct arguments {
     char *flags[2];
 };
 
-static const struct option options[] = {
-    {"name", required_argument, NULL, 'n'},  {"scope", required_argument, NULL, 's'},  {"json", no_argument, NULL, 'j'},
-    {"state", required_argument, NULL, 'd'}, {"config", required_argument, NULL, 'c'}, {"help", no_argument, NULL, 'h'},
-    {0}};
+static const struct option options[] = {{"name", required_argument, NULL, 'n'},
+                                        {"scope", required_argument, NULL, 's'},
+                                        {"json", no_argument, NULL, 'j'},
+                                        {"state", required_argument, NULL, 'd'},
+                                        {"config", required_argument, NULL, 'c'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {0}};
 
 static const char *scope_name(enum cordon_key_scope scope)
 {

@@ -64,7 +64,8 @@ int cordon_cli_print(struct cordon_buf *buf)
     return ok ? 0 : CORDON_EXIT_FAILURE;
 }
 
-int cordon_cli_settings(const char *file, const char *const *flags, struct cordon_settings **ret, struct cordon_error *err)
+int cordon_cli_settings(const char *file, const char *const *flags, struct cordon_settings **ret,
+                        struct cordon_error *err)
 {
     struct cordon_settings_input input = {.file = file, .flags = flags};
     const char *warning;

@@ -39,8 +39,8 @@ static int await_hello(int fd, struct cordon_error *err)
     while (ready < 0 && errno == EINTR);
     if (ready > 0)
         return 0;
-    return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_INFRASTRUCTURE, "the warden did not say within %d s whether it can run code",
-                       HELLO_MS / 1000);
+    return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_INFRASTRUCTURE,
+                       "the warden did not say within %d s whether it can run code", HELLO_MS / 1000);
 }
 
 int cordon_oneshot_start(struct cordon_oneshot *ret, struct cordon_error *err)

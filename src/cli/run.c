@@ -77,7 +77,8 @@ static int follow_daemon(int fd, struct cordon_run_show *show, struct cordon_err
     if (more == 0 && http.status != 200)
         more = cordon_error_read(http.body.data ? http.body.data : "", http.body.size, err);
     if (more == 0 && !show->ended)
-        more = cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE, "the daemon's answer broke off before the run's outcome");
+        more = cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE,
+                           "the daemon's answer broke off before the run's outcome");
     cordon_event_reader_done(&reader);
     cordon_http_reader_done(&http);
     return more;
@@ -133,14 +134,14 @@ static int check_backend(const struct cordon_settings *settings, const struct co
                          struct cordon_error *err)
 {
     const struct cordon_backend *backend;
-    const char *name = *request->backend ? request->backend
-                                         : cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND);
+    const char *name =
+        *request->backend ? request->backend : cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND);
     return cordon_registry_find(name, *request->backend ? "-b" : "CORDON_BACKEND", &backend, err);
 }
 
 /* A bad request or an unknown backend is told before a warden is started for it; nothing needs none at all. */
-static int run_alone(const struct cordon_settings *settings, const struct cordon_buf *body, struct cordon_run_show *show,
-                     struct cordon_error *err)
+static int run_alone(const struct cordon_settings *settings, const struct cordon_buf *body,
+                     struct cordon_run_show *show, struct cordon_error *err)
 {
     struct cordon_run_request request;
     struct cordon_oneshot oneshot = {.peer = -1};
@@ -198,7 +199,8 @@ int cordon_cli_run(int argc, char **argv)
     if (r == 0)
         r = run(&options, &show, &err);
     if (r == 0 && !show.ended)
-        (void)cordon_fail(&err, -EIO, CORDON_ERROR_INFRASTRUCTURE, "the run ended without an outcome"); /* only fills err */
+        (void)cordon_fail(&err, -EIO, CORDON_ERROR_INFRASTRUCTURE,
+                          "the run ended without an outcome"); /* only fills err */
     int status = cordon_run_show_end(&show, &err);
     cordon_run_show_done(&show);
     return status;

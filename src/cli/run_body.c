@@ -52,7 +52,8 @@ static int read_path(const char *option, const char *path, struct cordon_buf *to
     return 0;
 }
 
-static void write_content(struct cordon_json *json, const char *key, const char *key_b64, const struct cordon_buf *content)
+static void write_content(struct cordon_json *json, const char *key, const char *key_b64,
+                          const struct cordon_buf *content)
 {
     const char *data = content->data ? content->data : "";
     bool text = cordon_utf8_valid(data, content->size);
@@ -66,7 +67,8 @@ static void write_content(struct cordon_json *json, const char *key, const char 
 static int write_program(const struct cordon_run_options *options, struct cordon_json *json, struct cordon_error *err)
 {
     struct cordon_buf code = CORDON_BUF_INIT(FILE_MAX_BYTES);
-    int r = options->code ? cordon_buf_appends(&code, options->code) : read_path("program", options->file, &code, NULL, err);
+    int r = options->code ? cordon_buf_appends(&code, options->code)
+                          : read_path("program", options->file, &code, NULL, err);
     if (r < 0) {
         cordon_buf_done(&code);
         return r;
@@ -76,8 +78,8 @@ static int write_program(const struct cordon_run_options *options, struct cordon
         language = cordon_language_guess(options->file, code.data ? code.data : "", code.size);
     bool named = options->file && strcmp(options->file, "-") != 0;
     if (!language && named)
-        r = cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "program %.200s: its name does not tell its language; give -l",
-                        options->file);
+        r = cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                        "program %.200s: its name does not tell its language; give -l", options->file);
     cordon_json_key(json, "language");
     cordon_json_text(json, language ? language : "python");
     write_content(json, "code", "code_b64", &code);

@@ -52,27 +52,32 @@ static const struct field {
     const char *name;
     enum form form;
     size_t offset, room;
-} fields[] = {
-#define FIELD(name, form, member) {name, form, offsetof(struct cordon_outcome, member), sizeof((struct cordon_outcome *)0)->member}
-    FIELD("exit_code", FORM_INT, exit_code),
-    FIELD("signal", FORM_INT, signal),
-    FIELD("limit_hit", FORM_TEXT, limit_hit),
-    FIELD("message", FORM_TEXT, message),
-    FIELD("backend", FORM_TEXT, backend),
-    FIELD("warm", FORM_BOOL, warm),
-    FIELD("cpu_ms", FORM_US, cpu_us),
-    FIELD("memory_peak_bytes", FORM_U64, memory_peak_bytes),
-    FIELD("oom_kills", FORM_U32, oom_kills),
-    FIELD("processes_left", FORM_U32, processes_left),
-    FIELD("artifacts_dropped", FORM_U32, artifacts_dropped),
-    FIELD("syscalls_denied", FORM_U32, syscalls_denied),
-    FIELD("blocked_syscall", FORM_TEXT, blocked_syscall),
-    FIELD("result_error", FORM_TEXT, result_error),
-}, timings[] = {
-    FIELD("queue_ms", FORM_US, queue_us),
-    FIELD("start_ms", FORM_US, start_us),
-    FIELD("run_ms", FORM_US, run_us),
-    FIELD("total_ms", FORM_US, total_us),
+} fields[] =
+    {
+#define FIELD(name, form, member)                                                                                      \
+    {                                                                                                                  \
+        name, form, offsetof(struct cordon_outcome, member), sizeof((struct cordon_outcome *)0)->member                \
+    }
+        FIELD("exit_code", FORM_INT, exit_code),
+        FIELD("signal", FORM_INT, signal),
+        FIELD("limit_hit", FORM_TEXT, limit_hit),
+        FIELD("message", FORM_TEXT, message),
+        FIELD("backend", FORM_TEXT, backend),
+        FIELD("warm", FORM_BOOL, warm),
+        FIELD("cpu_ms", FORM_US, cpu_us),
+        FIELD("memory_peak_bytes", FORM_U64, memory_peak_bytes),
+        FIELD("oom_kills", FORM_U32, oom_kills),
+        FIELD("processes_left", FORM_U32, processes_left),
+        FIELD("artifacts_dropped", FORM_U32, artifacts_dropped),
+        FIELD("syscalls_denied", FORM_U32, syscalls_denied),
+        FIELD("blocked_syscall", FORM_TEXT, blocked_syscall),
+        FIELD("result_error", FORM_TEXT, result_error),
+},
+  timings[] = {
+      FIELD("queue_ms", FORM_US, queue_us),
+      FIELD("start_ms", FORM_US, start_us),
+      FIELD("run_ms", FORM_US, run_us),
+      FIELD("total_ms", FORM_US, total_us),
 };
 
 static uint64_t whole(const struct cordon_value *value)
@@ -116,7 +121,8 @@ static void store(struct cordon_outcome *outcome, const struct field *field, con
     }
 }
 
-static void read_fields(const struct cordon_value *object, const struct field *table, size_t count, struct cordon_outcome *to)
+static void read_fields(const struct cordon_value *object, const struct field *table, size_t count,
+                        struct cordon_outcome *to)
 {
     struct cordon_value value;
     for (size_t i = 0; i < count; i++)
@@ -139,7 +145,8 @@ static enum cordon_cause read_cause(const struct cordon_value *outcome)
 {
     struct cordon_value value;
     for (int cause = 0; member(outcome, "cause", &value) && cause < CORDON_CAUSE__COUNT; cause++)
-        if (value.kind == CORDON_VALUE_STRING && cordon_value_equals(&value, cordon_cause_name((enum cordon_cause)cause)))
+        if (value.kind == CORDON_VALUE_STRING &&
+            cordon_value_equals(&value, cordon_cause_name((enum cordon_cause)cause)))
             return (enum cordon_cause)cause;
     return CORDON_CAUSE_INFRASTRUCTURE; /* what we can't read we don't take for a success */
 }
@@ -217,7 +224,8 @@ static int read_result(struct cordon_event_reader *reader, const struct cordon_v
     return 0;
 }
 
-static int read_artifact(struct cordon_event_reader *reader, const struct cordon_value *root, struct cordon_event *event)
+static int read_artifact(struct cordon_event_reader *reader, const struct cordon_value *root,
+                         struct cordon_event *event)
 {
     int r = read_name(root, "name", &reader->name);
     event->name = reader->name;
@@ -241,8 +249,8 @@ static const struct {
     enum cordon_event_type type;
     int (*read)(struct cordon_event_reader *reader, const struct cordon_value *root, struct cordon_event *event);
 } types[] = {
-    {"started", CORDON_EVENT_STARTED, read_started}, {"stdout", CORDON_EVENT_STDOUT, read_output},
-    {"stderr", CORDON_EVENT_STDERR, read_output},    {"result", CORDON_EVENT_RESULT, read_result},
+    {"started", CORDON_EVENT_STARTED, read_started},    {"stdout", CORDON_EVENT_STDOUT, read_output},
+    {"stderr", CORDON_EVENT_STDERR, read_output},       {"result", CORDON_EVENT_RESULT, read_result},
     {"artifact", CORDON_EVENT_ARTIFACT, read_artifact}, {"dropped", CORDON_EVENT_DROPPED, read_dropped},
     {"outcome", CORDON_EVENT_OUTCOME, read_outcome},
 };
@@ -278,7 +286,8 @@ int cordon_event_read(struct cordon_event_reader *reader, const char *line, size
     struct cordon_value root, type;
     *event = (struct cordon_event){0};
     reader->data.max = SIZE_MAX / 2;
-    if (cordon_value_parse(line, size, &root, NULL) < 0 || !member(&root, "type", &type) || type.kind != CORDON_VALUE_STRING)
+    if (cordon_value_parse(line, size, &root, NULL) < 0 || !member(&root, "type", &type) ||
+        type.kind != CORDON_VALUE_STRING)
         return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "the daemon's stream can not be read");
     if (cordon_value_equals(&type, "error"))
         return error_of(&root, err);

@@ -6,12 +6,13 @@
 #include "core/run.h"
 
 struct cordon_event_reader {
-    struct cordon_buf data;  /* of the event that was read last */
+    struct cordon_buf data; /* of the event that was read last */
     char *name, *reason;
     struct cordon_outcome outcome;
 };
 
-/* Reads one line (without its newline): 1 and *event, borrowed until the next call; 0 for a line that stands for no event
+/* Reads one line (without its newline): 1 and *event, borrowed until the next call; 0 for a line that stands for no
+ * event
  * ("queued", and types of a newer daemon); negative with err for what is no such line, and for the daemon's error line,
  * whose error it then is. */
 int cordon_event_read(struct cordon_event_reader *reader, const char *line, size_t size, struct cordon_event *event,

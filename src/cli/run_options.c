@@ -34,7 +34,17 @@ const char cordon_run_help[] =
     "Exit status: the program's own (128 + signal where one ended it), 2 wrong usage, 124 time limit, 125 the sandbox\n"
     "failed, 126 refused by policy, 137 memory limit.\n";
 
-enum { OPTION_ARGS = 1, OPTION_STDIN, OPTION_PUT, OPTION_ARTIFACTS, OPTION_NETWORK, OPTION_DOMAIN, OPTION_FRESH, OPTION_JSON, OPTION_STATE };
+enum {
+    OPTION_ARGS = 1,
+    OPTION_STDIN,
+    OPTION_PUT,
+    OPTION_ARTIFACTS,
+    OPTION_NETWORK,
+    OPTION_DOMAIN,
+    OPTION_FRESH,
+    OPTION_JSON,
+    OPTION_STATE
+};
 
 static const struct option options[] = {
     {"code", required_argument, NULL, 'c'},
@@ -182,7 +192,7 @@ int cordon_run_options_parse(int argc, char **argv, struct cordon_run_options *r
 
 static const struct {
     const char *ending, *language;
-} endings[] = {{".py", "python"},     {".js", "javascript"}, {".mjs", "javascript"},
+} endings[] = {{".py", "python"},      {".js", "javascript"}, {".mjs", "javascript"},
                {".cjs", "javascript"}, {".sh", "bash"},       {".bash", "bash"}};
 
 static const struct {

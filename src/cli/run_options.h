@@ -17,14 +17,14 @@ struct cordon_words {
 };
 
 struct cordon_run_options {
-    const char *file;        /* path, or "-" for stdin; NULL: code is set */
+    const char *file; /* path, or "-" for stdin; NULL: code is set */
     const char *code;
-    const char *language;    /* NULL: by file name or first line */
+    const char *language; /* NULL: by file name or first line */
     const char *backend;
     const char *timeout_s, *memory_mb; /* numbers, checked */
-    const char *arguments;   /* JSON, not checked */
-    const char *stdin_file;  /* path, or "-"; NULL: empty */
-    const char *artifacts;   /* folder */
+    const char *arguments;             /* JSON, not checked */
+    const char *stdin_file;            /* path, or "-"; NULL: empty */
+    const char *artifacts;             /* folder */
     const char *state;
     struct cordon_words env, domains, puts;
     bool network, json, fresh, help;

@@ -28,19 +28,24 @@ static void note(const char *fmt, ...)
     (void)fprintf(stderr, "cordon: %s\n", text); /* nobody to tell */
 }
 
-int cordon_run_show_open(const struct cordon_run_options *options, struct cordon_run_show *ret, struct cordon_error *err)
+int cordon_run_show_open(const struct cordon_run_options *options, struct cordon_run_show *ret,
+                         struct cordon_error *err)
 {
     /* The limits that count are those of whoever runs it; here nothing is cut. */
-    const struct cordon_limits unlimited = {.stdout_bytes = SIZE_MAX / 2, .stderr_bytes = SIZE_MAX / 2,
-                                            .artifact_bytes = UINT64_MAX / 2, .artifacts_bytes = UINT64_MAX / 2,
+    const struct cordon_limits unlimited = {.stdout_bytes = SIZE_MAX / 2,
+                                            .stderr_bytes = SIZE_MAX / 2,
+                                            .artifact_bytes = UINT64_MAX / 2,
+                                            .artifacts_bytes = UINT64_MAX / 2,
                                             .artifacts = UINT32_MAX};
     *ret = (struct cordon_run_show){.options = options, .folder = -1};
     if (options->artifacts) {
         if (mkdir(options->artifacts, 0755) < 0 && errno != EEXIST)
-            return cordon_fail(err, -errno, CORDON_ERROR_INVALID, "--artifacts %.200s: %s", options->artifacts, strerror(errno));
+            return cordon_fail(err, -errno, CORDON_ERROR_INVALID, "--artifacts %.200s: %s", options->artifacts,
+                               strerror(errno));
         ret->folder = open(options->artifacts, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (ret->folder < 0)
-            return cordon_fail(err, -errno, CORDON_ERROR_INVALID, "--artifacts %.200s: %s", options->artifacts, strerror(errno));
+            return cordon_fail(err, -errno, CORDON_ERROR_INVALID, "--artifacts %.200s: %s", options->artifacts,
+                               strerror(errno));
     }
     if (options->json && cordon_answer_new(&unlimited, &ret->answer) < 0)
         return cordon_fail_errno(err, -ENOMEM, "collecting the answer");
@@ -57,7 +62,8 @@ void cordon_run_show_done(struct cordon_run_show *show)
 static void show_artifact(struct cordon_run_show *show, const struct cordon_event *event)
 {
     struct cordon_error err = {0};
-    if (show->folder < 0 || cordon_artifact_write(show->folder, event->name, event->data.data, event->data.size, &err) == 0)
+    if (show->folder < 0 ||
+        cordon_artifact_write(show->folder, event->name, event->data.data, event->data.size, &err) == 0)
         return;
     note("artifact %s is not written: %s", event->name, err.message);
     show->folder_failed = true;

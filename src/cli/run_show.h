@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `cordon run` does with a run's events: output to stdout and stderr, files to a folder, or all into one object. */
+/* What `cordon run` does with a run's events: output to stdout and stderr, files to a folder, or all into one object.
+ */
 #ifndef CORDON_CLI_RUN_SHOW_H
 #define CORDON_CLI_RUN_SHOW_H
 
@@ -17,7 +18,8 @@ struct cordon_run_show {
 };
 
 /* Opens the folder (making it). Free with _done in any case. */
-int cordon_run_show_open(const struct cordon_run_options *options, struct cordon_run_show *ret, struct cordon_error *err);
+int cordon_run_show_open(const struct cordon_run_options *options, struct cordon_run_show *ret,
+                         struct cordon_error *err);
 /* 0, or negative when the output can't be written. */
 int cordon_run_show_event(struct cordon_run_show *show, const struct cordon_event *event);
 /* The end, after the outcome or with the error that took its place: prints what is left to print; the exit status. */

@@ -30,9 +30,10 @@ int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_
         return 0;
     struct cordon_key_info info;
     const char *key = find_key(request);
-    int r = key ? cordon_key_check(doors->store, key, strlen(key), &info, err)
-                : cordon_fail(err, -EACCES, CORDON_ERROR_UNAUTHENTICATED,
-                              "no key came with the request: send Authorization: Bearer KEY (cordon key create makes one)");
+    int r =
+        key ? cordon_key_check(doors->store, key, strlen(key), &info, err)
+            : cordon_fail(err, -EACCES, CORDON_ERROR_UNAUTHENTICATED,
+                          "no key came with the request: send Authorization: Bearer KEY (cordon key create makes one)");
     if (r < 0) {
         cordon_metrics_add(CORDON_METRIC_KEYS_REFUSED, 1);
         cordon_metrics_error(err->kind);

@@ -33,8 +33,9 @@ static void write_routes(struct cordon_buf *to, const struct cordon_http_request
 {
     const struct cordon_doors *doors = request->context;
     size_t index = 0;
-    (void)cordon_buf_appends(to, "# HELP cordon_http_answers_total HTTP requests by route; an empty route: there was none.\n"
-                                 "# TYPE cordon_http_answers_total counter\n");
+    (void)cordon_buf_appends(
+        to, "# HELP cordon_http_answers_total HTTP requests by route; an empty route: there was none.\n"
+            "# TYPE cordon_http_answers_total counter\n");
     for (const struct cordon_http_door *const *door = doors->list; *door; door++)
         for (size_t i = 0; i < (*door)->route_count; i++)
             write_route(to, request->server, index++, &(*door)->routes[i]);

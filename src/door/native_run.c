@@ -3,7 +3,8 @@
  * A run over HTTP. The connection's own socket is the run's cancel_fd: a client that leaves, or only says that it will
  * send nothing more, cancels its run, also while it waits in the queue or is silent.
  *
- * With Accept: application/x-ndjson each event is a line that leaves as it happens. The answer leaves first; guest and place are given back afterwards (finish, or the stream's close).
+ * With Accept: application/x-ndjson each event is a line that leaves as it happens. The answer leaves first; guest and
+ * place are given back afterwards (finish, or the stream's close).
  */
 #include "door/native_run.h"
 
@@ -101,8 +102,8 @@ static int reply_whole(struct cordon_http_request *request, struct native_run *r
 }
 
 /*
- * A run that must wait for its place says so at once, so that its client sees a stream; for one that need not, the first
- * event is awaited, so that what goes wrong until then is a plain error with its status.
+ * A run that must wait for its place says so at once, so that its client sees a stream; for one that need not, the
+ * first event is awaited, so that what goes wrong until then is a plain error with its status.
  */
 static int begin_stream(struct native_run *run, struct cordon_error *err)
 {
@@ -111,9 +112,10 @@ static int begin_stream(struct native_run *run, struct cordon_error *err)
     if (admission.running < admission.max_runs)
         return cordon_live_next(run->live, &run->first, err);
     if (admission.waiting >= admission.max_waiting)
-        return cordon_fail(err, -EBUSY, CORDON_ERROR_BUSY,
-                           "all %llu places are taken and %llu runs wait (CORDON_MAX_RUNS, CORDON_QUEUE); try again later",
-                           (unsigned long long)admission.max_runs, (unsigned long long)admission.waiting);
+        return cordon_fail(
+            err, -EBUSY, CORDON_ERROR_BUSY,
+            "all %llu places are taken and %llu runs wait (CORDON_MAX_RUNS, CORDON_QUEUE); try again later",
+            (unsigned long long)admission.max_runs, (unsigned long long)admission.waiting);
     run->say_queued = true;
     return 0;
 }

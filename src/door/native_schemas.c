@@ -2,6 +2,8 @@
 /* JSON Schemas of the native door's documents, for /openapi.json. What is read and written is core's (core/run.h). */
 #include "door/native_schemas.h"
 
+/* The documents are to be read as such. */
+/* clang-format off */
 #define STRING "{\"type\":\"string\"}"
 #define STRING_OR_NULL "{\"type\":\"string\",\"nullable\":true}"
 #define BOOLEAN "{\"type\":\"boolean\"}"
@@ -83,6 +85,9 @@ static const char backends[] =
     "\"memory_limit\":" BOOLEAN ",\"pids_limit\":" BOOLEAN ",\"cpu_limit\":" BOOLEAN ",\"agent_protected\":" BOOLEAN ","
     "\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS "}}}}}}}";
 
+/* clang-format on */
+
 const struct cordon_http_schema cordon_native_schemas[CORDON_NATIVE_SCHEMAS] = {
-    {"Run", run}, {"Outcome", outcome}, {"Timing", timing}, {"Answer", answer}, {"Event", event}, {"Backends", backends},
+    {"Run", run},       {"Outcome", outcome}, {"Timing", timing},
+    {"Answer", answer}, {"Event", event},     {"Backends", backends},
 };

@@ -65,8 +65,10 @@ static void write_admission(struct cordon_json *json)
     const struct {
         const char *name;
         uint64_t value;
-    } rows[] = {{"running", admission.running}, {"waiting", admission.waiting},
-                {"max_runs", admission.max_runs}, {"max_waiting", admission.max_waiting}};
+    } rows[] = {{"running", admission.running},
+                {"waiting", admission.waiting},
+                {"max_runs", admission.max_runs},
+                {"max_waiting", admission.max_waiting}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cordon_json_key(json, rows[i].name);
         cordon_json_uint(json, rows[i].value);
@@ -105,18 +107,20 @@ static int readyz_get(struct cordon_http_request *request, struct cordon_error *
 
 static const struct cordon_http_route routes[] = {
     {"GET", "/readyz", readyz_get, CORDON_HTTP_OPEN, CORDON_HTTP_BODY_NONE,
-     "Whether a run on the default backend could start now: 200, or 503 with the words that the run would fail with.", NULL,
-     "Ready", NULL},
-    {"GET", "/metrics", cordon_door_metrics_get, CORDON_HTTP_RUN, CORDON_HTTP_BODY_NONE, "Counters in Prometheus' text form.",
-     NULL, NULL, NULL},
-    {"GET", "/openapi.json", openapi_get, CORDON_HTTP_OPEN, CORDON_HTTP_BODY_NONE, "This document.", NULL, "OpenApi", NULL},
+     "Whether a run on the default backend could start now: 200, or 503 with the words that the run would fail with.",
+     NULL, "Ready", NULL},
+    {"GET", "/metrics", cordon_door_metrics_get, CORDON_HTTP_RUN, CORDON_HTTP_BODY_NONE,
+     "Counters in Prometheus' text form.", NULL, NULL, NULL},
+    {"GET", "/openapi.json", openapi_get, CORDON_HTTP_OPEN, CORDON_HTTP_BODY_NONE, "This document.", NULL, "OpenApi",
+     NULL},
 };
 
 static const struct cordon_http_schema schemas[] = {
     {"OpenApi", "{\"type\":\"object\"}"},
     {"Ready", "{\"type\":\"object\",\"required\":[\"ready\",\"version\",\"backend\"],\"properties\":{"
               "\"ready\":{\"type\":\"boolean\"},"
-              "\"error\":{\"type\":\"object\",\"properties\":{\"kind\":{\"type\":\"string\"},\"message\":{\"type\":\"string\"}}},"
+              "\"error\":{\"type\":\"object\",\"properties\":{\"kind\":{\"type\":\"string\"},\"message\":{\"type\":"
+              "\"string\"}}},"
               "\"version\":{\"type\":\"string\"},\"backend\":{\"type\":\"string\"},"
               "\"warden\":{\"type\":\"object\",\"nullable\":true,\"additionalProperties\":{\"type\":\"boolean\"}},"
               "\"running\":{\"type\":\"integer\"},\"waiting\":{\"type\":\"integer\"},"

@@ -19,10 +19,10 @@
 #include "base/log.h"
 #include "http/internal.h"
 
-#define DISCARD_MAX (64u << 20)             /* beyond the body's limit, read only to be able to answer */
-#define RECEIVE_MAX_US (600u * 1000000ull)  /* a body must be here by then */
-#define BODIES_FACTOR 16u                   /* all bodies together, in units of the largest one */
-#define BODY_KEEP (64u << 10)               /* a larger buffer is not kept for the connection's next request */
+#define DISCARD_MAX (64u << 20)            /* beyond the body's limit, read only to be able to answer */
+#define RECEIVE_MAX_US (600u * 1000000ull) /* a body must be here by then */
+#define BODIES_FACTOR 16u                  /* all bodies together, in units of the largest one */
+#define BODY_KEEP (64u << 10)              /* a larger buffer is not kept for the connection's next request */
 
 struct connection *cordon_http_connection_of(struct cordon_http_request *request)
 {

@@ -15,13 +15,13 @@ struct connection {
     struct cordon_http_server *server;
     struct connection *next, *previous; /* in server->active while a request is under way */
     bool active;
-    bool over_limit;                    /* beyond connections_max: gets one refusal */
-    bool discard;                       /* what comes of the body is thrown away */
-    struct cordon_error refusal;        /* kind set: the answer, once the body is out of the way */
+    bool over_limit;             /* beyond connections_max: gets one refusal */
+    bool discard;                /* what comes of the body is thrown away */
+    struct cordon_error refusal; /* kind set: the answer, once the body is out of the way */
     uint64_t started_us;
-    uint64_t received;                  /* bytes of body */
-    size_t body_charged;                /* of server->bodies */
-    int status;                         /* replied */
+    uint64_t received;   /* bytes of body */
+    size_t body_charged; /* of server->bodies */
+    int status;          /* replied */
 };
 
 struct counts {
@@ -34,12 +34,12 @@ struct counts {
 struct cordon_http_server {
     struct cordon_http_config config;
     size_t route_count;
-    struct counts *counts;              /* route_count + 1 of them */
+    struct counts *counts; /* route_count + 1 of them */
     atomic_uint_fast64_t connections;
-    atomic_uint_fast64_t bodies;        /* bytes of request bodies held now */
+    atomic_uint_fast64_t bodies; /* bytes of request bodies held now */
     atomic_bool stopping;
-    pthread_mutex_t lock;               /* active, active_count */
-    pthread_cond_t idle;                /* signalled when active_count falls to 0 */
+    pthread_mutex_t lock; /* active, active_count */
+    pthread_cond_t idle;  /* signalled when active_count falls to 0 */
     struct connection *active;
     size_t active_count;
     struct MHD_Daemon *daemons[CORDON_HTTP_LISTENERS];

@@ -146,8 +146,9 @@ static void components(struct cordon_json *json, const struct cordon_http_door *
 {
     static const char security[] = "{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"},"
                                    "\"header\":{\"type\":\"apiKey\",\"in\":\"header\",\"name\":\"X-API-Key\"}}";
-    static const char error[] = "{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
-                                "\"required\":[\"kind\",\"message\"],\"properties\":{\"kind\":{\"type\":\"string\",\"enum\":[";
+    static const char error[] =
+        "{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","
+        "\"required\":[\"kind\",\"message\"],\"properties\":{\"kind\":{\"type\":\"string\",\"enum\":[";
     cordon_json_key(json, "components");
     cordon_json_object_begin(json);
     cordon_json_key(json, "securitySchemes");

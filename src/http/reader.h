@@ -13,21 +13,21 @@
 
 enum cordon_http_reader_state {
     CORDON_READER_HEADER = 0,
-    CORDON_READER_LENGTH,     /* a body of known length */
-    CORDON_READER_SIZE,       /* chunked: a size line */
+    CORDON_READER_LENGTH, /* a body of known length */
+    CORDON_READER_SIZE,   /* chunked: a size line */
     CORDON_READER_CHUNK,
     CORDON_READER_CHUNK_END,
     CORDON_READER_TRAILER,
-    CORDON_READER_UNTIL_END,  /* the body ends with the connection */
+    CORDON_READER_UNTIL_END, /* the body ends with the connection */
     CORDON_READER_DONE
 };
 
 struct cordon_http_reader {
     enum cordon_http_reader_state state;
-    struct cordon_buf line;   /* what of a line or of the header came so far; max bounds it */
-    struct cordon_buf body;   /* decoded; the caller consumes it as it likes; max bounds it */
+    struct cordon_buf line; /* what of a line or of the header came so far; max bounds it */
+    struct cordon_buf body; /* decoded; the caller consumes it as it likes; max bounds it */
     int status;
-    uint64_t left;            /* of the body or the chunk */
+    uint64_t left; /* of the body or the chunk */
     bool ndjson;
 };
 

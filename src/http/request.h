@@ -14,16 +14,16 @@ struct cordon_http_server;
 
 struct cordon_http_request {
     struct cordon_http_server *server;
-    void *context;                  /* the server's, for handlers */
+    void *context; /* the server's, for handlers */
     struct MHD_Connection *mhd;
-    const char *method, *path;      /* the path as it came: not percent-decoded, without the query */
+    const char *method, *path; /* the path as it came: not percent-decoded, without the query */
     struct cordon_http_match match;
-    struct cordon_buf body;         /* whole, within the route's limit */
-    int fd;                         /* the connection's socket: POLLRDHUP when the client is gone */
-    long peer_uid;                  /* of a unix socket's client; -1: TCP */
-    char client[64];                /* address, for the log */
+    struct cordon_buf body; /* whole, within the route's limit */
+    int fd;                 /* the connection's socket: POLLRDHUP when the client is gone */
+    long peer_uid;          /* of a unix socket's client; -1: TCP */
+    char client[64];        /* address, for the log */
     bool replied;
-    void (*finish)(void *context);  /* when set: called once after the reply left or the client did */
+    void (*finish)(void *context); /* when set: called once after the reply left or the client did */
     void *finish_context;
 };
 

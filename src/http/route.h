@@ -21,8 +21,8 @@ enum cordon_http_scope { CORDON_HTTP_OPEN, CORDON_HTTP_RUN, CORDON_HTTP_ADMIN };
 #define CORDON_HTTP_BODY_SETTING ((size_t)-1) /* as much as the server was told */
 
 struct cordon_http_route {
-    const char *method;          /* GET answers HEAD too */
-    const char *pattern;         /* "/v1/runs"; a segment {name} takes any one segment that is not empty */
+    const char *method;  /* GET answers HEAD too */
+    const char *pattern; /* "/v1/runs"; a segment {name} takes any one segment that is not empty */
     cordon_http_handler *handle;
     enum cordon_http_scope scope;
     size_t body_limit;

@@ -19,8 +19,8 @@
 #include "base/log.h"
 #include "http/internal.h"
 
-#define REFUSAL_CONNECTIONS 256u       /* beyond connections_max, to be told so */
-#define POOL_BYTES (64u << 10)         /* of a connection: header in, pieces out; touched only as far as used */
+#define REFUSAL_CONNECTIONS 256u /* beyond connections_max, to be told so */
+#define POOL_BYTES (64u << 10)   /* of a connection: header in, pieces out; touched only as far as used */
 #define STACK_BYTES (256u << 10)
 #ifdef __has_feature
 #if __has_feature(address_sanitizer)
@@ -66,19 +66,14 @@ static struct MHD_Daemon *start_daemon(struct cordon_http_server *server, int fd
         {MHD_OPTION_END, 0, NULL},
     };
     struct MHD_OptionItem no_options[] = {{MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(flags, 0, NULL, NULL, cordon_http_on_request, server,
-                            MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL,
-                            MHD_OPTION_LISTEN_SOCKET, fd,
-                            MHD_OPTION_CONNECTION_LIMIT, config->connections_max + REFUSAL_CONNECTIONS,
-                            MHD_OPTION_CONNECTION_TIMEOUT, config->idle_timeout_s,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
-                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-                            MHD_OPTION_NOTIFY_COMPLETED, cordon_http_on_completed, server,
-                            MHD_OPTION_NOTIFY_CONNECTION, cordon_http_on_connection, server,
-                            MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
-                            MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                            MHD_OPTION_ARRAY, tls ? tls_options : no_options,
-                            MHD_OPTION_END);
+    return MHD_start_daemon(flags, 0, NULL, NULL, cordon_http_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_line,
+                            NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+                            config->connections_max + REFUSAL_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+                            config->idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
+                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
+                            cordon_http_on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, cordon_http_on_connection,
+                            server, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                            MHD_OPTION_ARRAY, tls ? tls_options : no_options, MHD_OPTION_END);
 }
 
 static void free_server(struct cordon_http_server *server)

@@ -12,9 +12,9 @@ struct cordon_http_config {
     void *context;                               /* for handlers and authorize */
     /* May this request use a route of that scope (never CORDON_HTTP_OPEN)? Called before the body is read. */
     int (*authorize)(struct cordon_http_request *request, enum cordon_http_scope scope, struct cordon_error *err);
-    const int *listen_fds;                       /* taken */
+    const int *listen_fds; /* taken */
     size_t listen_count;
-    const char *tls_cert, *tls_key;              /* PEM texts; NULL: no TLS. Unix sockets never speak it */
+    const char *tls_cert, *tls_key; /* PEM texts; NULL: no TLS. Unix sockets never speak it */
     size_t body_max;
     unsigned connections_max;
     unsigned idle_timeout_s;

@@ -126,7 +126,8 @@ static int serve(struct gateway *self, struct cordon_error *err)
     const char *count_text = getenv("CORDON_LISTEN_FDS");
     unsigned long count = count_text ? strtoul(count_text, NULL, 10) : 0;
     if (count < 1 || count > sizeof fds / sizeof *fds)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "CORDON_LISTEN_FDS: this role is started by cordon serve");
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "CORDON_LISTEN_FDS: this role is started by cordon serve");
     for (unsigned long i = 0; i < count; i++)
         fds[i] = CORDON_ROLE_LISTEN + (int)i;
     struct cordon_http_config config = {

@@ -18,7 +18,8 @@ struct cordon_listen_address {
 int cordon_listen_parse(const char *text, struct cordon_listen_address *ret, struct cordon_error *err);
 /* A listening TCP socket: fd, or negative. */
 int cordon_listen_tcp(const char *text, const struct cordon_listen_address *address, struct cordon_error *err);
-/* STATE/cordon.sock, mode 0600, in the folder that fd is; a stale one is replaced. The caller holds the folder's lock. */
+/* STATE/cordon.sock, mode 0600, in the folder that fd is; a stale one is replaced. The caller holds the folder's lock.
+ */
 int cordon_listen_unix(int folder_fd, const char *folder, uid_t owner, struct cordon_error *err);
 /* "127.0.0.1:9385" of a bound socket. */
 void cordon_listen_describe(int fd, char text[64]);

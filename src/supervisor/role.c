@@ -15,10 +15,10 @@
 #include "base/fd.h"
 #include "supervisor/roles.h"
 
-#define ABOVE_ROLE_FDS 64             /* descriptors are first moved there, so that none is overwritten */
+#define ABOVE_ROLE_FDS 64 /* descriptors are first moved there, so that none is overwritten */
 #define BACKOFF_FIRST_US 100000u
 #define BACKOFF_MAX_US 5000000u
-#define LIVED_LONG_US 10000000u       /* then the next start comes at once */
+#define LIVED_LONG_US 10000000u /* then the next start comes at once */
 
 static void child_move(int fd, int to)
 {

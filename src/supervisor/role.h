@@ -13,14 +13,14 @@
 struct cordon_role {
     const char *name;
     struct cordon_role *other;
-    char **argv;             /* of the program, whole */
-    const int *listen_fds;   /* from CORDON_ROLE_LISTEN on */
+    char **argv;           /* of the program, whole */
+    const int *listen_fds; /* from CORDON_ROLE_LISTEN on */
     size_t listen_count;
-    pid_t pid;               /* 0: not running */
-    int control;             /* our end; -1: not running */
-    int pending_peer;        /* a connection to the other that waits for this role's start; -1: none */
+    pid_t pid;        /* 0: not running */
+    int control;      /* our end; -1: not running */
+    int pending_peer; /* a connection to the other that waits for this role's start; -1: none */
     uint64_t started_us;
-    uint64_t start_at_us;    /* when to start it again; 0: it runs */
+    uint64_t start_at_us; /* when to start it again; 0: it runs */
     uint64_t backoff_us;
 };
 

@@ -20,7 +20,8 @@ int cordon_role_args_read(char **argv, struct cordon_settings_input *ret, struct
     input.flags = (const char *const *)(argv + i);
     for (; argv[i]; i++)
         if (!strchr(argv[i], '='))
-            return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "a role is given NAME=VALUE, not \"%.64s\"", argv[i]);
+            return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "a role is given NAME=VALUE, not \"%.64s\"",
+                               argv[i]);
     *ret = input;
     return 0;
 }
@@ -28,9 +29,12 @@ int cordon_role_args_read(char **argv, struct cordon_settings_input *ret, struct
 enum { OPTION_LISTEN = 1, OPTION_STATE, OPTION_CONFIG, OPTION_CERT, OPTION_KEY };
 
 static const struct option options[] = {
-    {"listen", required_argument, NULL, OPTION_LISTEN},    {"state", required_argument, NULL, OPTION_STATE},
-    {"config", required_argument, NULL, OPTION_CONFIG},    {"tls-cert", required_argument, NULL, OPTION_CERT},
-    {"tls-key", required_argument, NULL, OPTION_KEY},      {"help", no_argument, NULL, 'h'},
+    {"listen", required_argument, NULL, OPTION_LISTEN},
+    {"state", required_argument, NULL, OPTION_STATE},
+    {"config", required_argument, NULL, OPTION_CONFIG},
+    {"tls-cert", required_argument, NULL, OPTION_CERT},
+    {"tls-key", required_argument, NULL, OPTION_KEY},
+    {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
 
@@ -93,7 +97,8 @@ int cordon_serve_options_parse(int argc, char **argv, struct cordon_serve_option
             return err ? err->code : -ENOMEM;
     }
     if (optind < argc)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "cordon serve takes no argument \"%.64s\"", argv[optind]);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "cordon serve takes no argument \"%.64s\"",
+                           argv[optind]);
     return 0;
 }
 

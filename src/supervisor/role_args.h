@@ -14,8 +14,8 @@ int cordon_role_args_read(char **argv, struct cordon_settings_input *ret, struct
 
 /* `cordon serve`'s command line. */
 struct cordon_serve_options {
-    const char *config;                              /* borrowed from argv; NULL: none */
-    char *flags[CORDON_SERVE_FLAGS];                 /* NAME=VALUE, NULL-terminated */
+    const char *config;              /* borrowed from argv; NULL: none */
+    char *flags[CORDON_SERVE_FLAGS]; /* NAME=VALUE, NULL-terminated */
     size_t flag_count;
     bool help;
 };

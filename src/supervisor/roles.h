@@ -9,7 +9,8 @@
 enum cordon_role_fd {
     CORDON_ROLE_CONTROL = 3, /* SEQPACKET to the supervisor: it sends new peers here (one byte 'P' and one fd) */
     CORDON_ROLE_PEER = 4,    /* gateway <-> warden, the first connection */
-    CORDON_ROLE_LISTEN = 5   /* gateway: 5 is the unix socket, 6… the TCP listeners; count in the environment CORDON_LISTEN_FDS */
+    CORDON_ROLE_LISTEN =
+        5 /* gateway: 5 is the unix socket, 6… the TCP listeners; count in the environment CORDON_LISTEN_FDS */
 };
 
 /*

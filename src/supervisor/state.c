@@ -44,7 +44,8 @@ static int find_path(const struct cordon_settings *settings, struct cordon_state
     else if (home && *home == '/')
         size = snprintf(state->path, sizeof state->path, "%s/.local/state/cordon", home);
     else
-        return cordon_fail(err, -ENOENT, CORDON_ERROR_INVALID, "no place for the state folder: HOME is not set; give --state DIR");
+        return cordon_fail(err, -ENOENT, CORDON_ERROR_INVALID,
+                           "no place for the state folder: HOME is not set; give --state DIR");
     if (size < 0 || (size_t)size >= sizeof state->path)
         return cordon_fail(err, -ENAMETOOLONG, CORDON_ERROR_INVALID, "the state folder's path is too long");
     return 0;
@@ -126,12 +127,14 @@ static int check_folder(struct cordon_state *state, struct cordon_error *err)
     if (found.st_uid == state->uid)
         return 0;
     if (geteuid() != 0 || found.st_uid != 0 || !is_empty_or_ours(state->fd))
-        return cordon_fail(err, -EPERM, CORDON_ERROR_INVALID,
-                           "state folder %s belongs to uid %u and is in use by something else; it must belong to uid %u: "
-                           "give another one",
-                           state->path, (unsigned)found.st_uid, (unsigned)state->uid);
+        return cordon_fail(
+            err, -EPERM, CORDON_ERROR_INVALID,
+            "state folder %s belongs to uid %u and is in use by something else; it must belong to uid %u: "
+            "give another one",
+            state->path, (unsigned)found.st_uid, (unsigned)state->uid);
     int r = hand_over(state);
-    return r < 0 ? cordon_fail_errno(err, r, "state folder %s: giving it to uid %u", state->path, (unsigned)state->uid) : 0;
+    return r < 0 ? cordon_fail_errno(err, r, "state folder %s: giving it to uid %u", state->path, (unsigned)state->uid)
+                 : 0;
 }
 
 int cordon_state_open(const struct cordon_settings *settings, struct cordon_state *ret, struct cordon_error *err)
@@ -176,7 +179,8 @@ int cordon_state_confine(struct cordon_state *state, const char **store_path, st
     *store_path = state->path;
     if (geteuid() == 0) {
         if (fchdir(state->fd) < 0 || chroot(".") < 0 || chdir("/") < 0)
-            return cordon_fail_errno(err, -errno, "making state folder %s the root of an unprivileged process", state->path);
+            return cordon_fail_errno(err, -errno, "making state folder %s the root of an unprivileged process",
+                                     state->path);
         *store_path = "/";
     }
     int r = drop_ids(state);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The state folder, and the user that owns it: the gateway's. Nothing in it is opened by root: whoever needs the
- * database becomes that user first, with the folder as its root, so that a gateway that was taken over can leave no trap
- * (a link, a prepared database) for a privileged process.
+ * database becomes that user first, with the folder as its root, so that a gateway that was taken over can leave no
+ * trap (a link, a prepared database) for a privileged process.
  */
 #ifndef CORDON_SUPERVISOR_STATE_H
 #define CORDON_SUPERVISOR_STATE_H
@@ -13,8 +13,8 @@
 
 struct cordon_state {
     char path[4000];
-    int fd;         /* of the folder */
-    uid_t uid;      /* the gateway's user; our own when we are not root */
+    int fd;    /* of the folder */
+    uid_t uid; /* the gateway's user; our own when we are not root */
     gid_t gid;
 };
 
@@ -25,8 +25,9 @@ int cordon_state_open(const struct cordon_settings *settings, struct cordon_stat
 int cordon_state_locate(const struct cordon_settings *settings, struct cordon_state *ret, struct cordon_error *err);
 void cordon_state_close(struct cordon_state *state);
 
-/* Gives up all privilege for good: state's user, no groups, no capabilities, no_new_privs, and (as root) the state folder
- * as root of the file tree. *store_path: where cordon_store_open finds the folder afterwards; lives as long as state. */
+/* Gives up all privilege for good: state's user, no groups, no capabilities, no_new_privs, and (as root) the state
+ * folder as root of the file tree. *store_path: where cordon_store_open finds the folder afterwards; lives as long as
+ * state. */
 int cordon_state_confine(struct cordon_state *state, const char **store_path, struct cordon_error *err);
 
 #endif

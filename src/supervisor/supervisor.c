@@ -89,7 +89,8 @@ static void setup_log(const struct supervisor *self)
     enum cordon_log_level level = CORDON_LOG_INFO;
     const char *name = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_LOG_LEVEL);
     (void)cordon_log_level_parse(name, &level); /* checked when the settings were loaded; info otherwise */
-    cordon_log_setup("supervisor", level, cordon_settings_bool(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_LOG_JSON));
+    cordon_log_setup("supervisor", level,
+                     cordon_settings_bool(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_LOG_JSON));
     const char *warning;
     for (size_t i = 0; (warning = cordon_settings_warning(self->settings, i)); i++)
         cordon_log(CORDON_LOG_WARN, warning, NULL);
@@ -113,7 +114,8 @@ static int check_addresses(struct supervisor *self, struct cordon_error *err)
         self->loopback_only = self->loopback_only && address.loopback;
     }
     if (i > LISTENERS_MAX)
-        return cordon_fail(err, -E2BIG, CORDON_ERROR_INVALID, "CORDON_LISTEN: %zu addresses; at most %d", i, LISTENERS_MAX);
+        return cordon_fail(err, -E2BIG, CORDON_ERROR_INVALID, "CORDON_LISTEN: %zu addresses; at most %d", i,
+                           LISTENERS_MAX);
     return 0;
 }
 
@@ -162,9 +164,10 @@ static int prepare_keys(struct supervisor *self, struct cordon_error *err)
     if (r < 0)
         cordon_error_context(err, "%s/cordon.db", self->state.path);
     if (r == 0 && !self->loopback_only)
-        r = cordon_fail(err, -EPERM, CORDON_ERROR_INVALID,
-                        "listening beyond loopback needs a key, and state folder %s has none: cordon key create --state %s",
-                        self->state.path, self->state.path);
+        r = cordon_fail(
+            err, -EPERM, CORDON_ERROR_INVALID,
+            "listening beyond loopback needs a key, and state folder %s has none: cordon key create --state %s",
+            self->state.path, self->state.path);
     else if (r == 0) {
         r = cordon_key_create(store, "first", CORDON_KEY_ADMIN, key, &info, err);
         if (r == 0)
@@ -195,11 +198,11 @@ static int check_keys(struct supervisor *self, struct cordon_error *err)
 static void make_argv(struct supervisor *self, char **argv, const char *role)
 {
     size_t n = 0;
-    argv[n++] = (char *)(uintptr_t)"cordon"; /* exec takes them as not const, and changes nothing */
-    argv[n++] = (char *)(uintptr_t)"--role";
+    argv[n++] = (char *)(uintptr_t) "cordon"; /* exec takes them as not const, and changes nothing */
+    argv[n++] = (char *)(uintptr_t) "--role";
     argv[n++] = (char *)(uintptr_t)role;
     if (self->options.config) {
-        argv[n++] = (char *)(uintptr_t)"--config";
+        argv[n++] = (char *)(uintptr_t) "--config";
         argv[n++] = (char *)(uintptr_t)self->options.config;
     }
     for (size_t i = 0; i < self->options.flag_count; i++)
@@ -359,7 +362,8 @@ static int timeout_ms(const struct supervisor *self)
 static int supervise(struct supervisor *self)
 {
     while (!self->stopping || self->warden.pid || self->gateway.pid) {
-        struct pollfd fds[] = {{.fd = self->signals, .events = POLLIN}, {.fd = self->gateway.control, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = self->signals, .events = POLLIN},
+                               {.fd = self->gateway.control, .events = POLLIN}};
         if (poll(fds, 2, timeout_ms(self)) < 0 && errno != EINTR)
             return 125;
         if (fds[0].revents)

@@ -17,7 +17,8 @@ static void check_again(const struct cordon_event *event)
     if (!text.failed && !cut && text.size) {
         if (cordon_event_read(&reader, text.data, text.size - 1, &again, NULL) != 1 || again.type != event->type)
             abort();
-        if (again.data.size != event->data.size || (again.data.size && memcmp(again.data.data, event->data.data, again.data.size)))
+        if (again.data.size != event->data.size ||
+            (again.data.size && memcmp(again.data.data, event->data.data, again.data.size)))
             abort();
     }
     cordon_event_reader_done(&reader);

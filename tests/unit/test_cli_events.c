@@ -73,12 +73,14 @@ static void every_event_survives(void **state)
     round_trip(&reader, &(struct cordon_event){.type = CORDON_EVENT_RESULT, .data = {"{\"a\":[1,null]}", 14}}, &got);
     assert_int_equal(got.data.size, 14);
     assert_memory_equal(got.data.data, "{\"a\":[1,null]}", 14);
-    round_trip(&reader, &(struct cordon_event){.type = CORDON_EVENT_ARTIFACT, .name = "d/\"x\"", .data = {"\0\1", 2}}, &got);
+    round_trip(&reader, &(struct cordon_event){.type = CORDON_EVENT_ARTIFACT, .name = "d/\"x\"", .data = {"\0\1", 2}},
+               &got);
     assert_string_equal(got.name, "d/\"x\"");
     assert_memory_equal(got.data.data, "\0\1", 2);
-    round_trip(&reader,
-               &(struct cordon_event){.type = CORDON_EVENT_DROPPED, .name = "big", .reason = "too large", .size = 1u << 31},
-               &got);
+    round_trip(
+        &reader,
+        &(struct cordon_event){.type = CORDON_EVENT_DROPPED, .name = "big", .reason = "too large", .size = 1u << 31},
+        &got);
     assert_string_equal(got.reason, "too large");
     assert_int_equal(got.size, 1u << 31);
     cordon_event_reader_done(&reader);
@@ -102,17 +104,28 @@ static void what_is_not_an_event(void **state)
     struct cordon_event_reader reader = {.name = NULL};
     struct cordon_event event;
     struct cordon_error err = {0};
-    static const char *const bad[] = {"", "x", "[]", "5", "\"outcome\"", "{}", "{\"type\":5}", "{\"type\":\"stdout\"}",
-                                      "{\"type\":\"stdout\",\"data\":5}", "{\"type\":\"stdout\",\"data_b64\":\"*\"}",
-                                      "{\"type\":\"outcome\"}", "{\"type\":\"outcome\",\"outcome\":[]}",
+    static const char *const bad[] = {"",
+                                      "x",
+                                      "[]",
+                                      "5",
+                                      "\"outcome\"",
+                                      "{}",
+                                      "{\"type\":5}",
+                                      "{\"type\":\"stdout\"}",
+                                      "{\"type\":\"stdout\",\"data\":5}",
+                                      "{\"type\":\"stdout\",\"data_b64\":\"*\"}",
+                                      "{\"type\":\"outcome\"}",
+                                      "{\"type\":\"outcome\",\"outcome\":[]}",
                                       "{\"type\":\"artifact\",\"name\":\"a\\u0000b\",\"content_b64\":\"\"}",
-                                      "{\"type\":\"artifact\",\"content_b64\":\"\"}", "{\"type\":\"result\"}"};
+                                      "{\"type\":\"artifact\",\"content_b64\":\"\"}",
+                                      "{\"type\":\"result\"}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (cordon_event_read(&reader, bad[i], strlen(bad[i]), &event, &err) >= 0)
             fail_msg("%s was read", bad[i]);
     assert_int_equal(cordon_event_read(&reader, "{\"type\":\"queued\"}", 17, &event, &err), 0);
     assert_int_equal(cordon_event_read(&reader, "{\"type\":\"of the future\"}", 24, &event, &err), 0);
-    static const char odd[] = "{\"type\":\"outcome\",\"outcome\":{\"cause\":\"of the future\",\"exit_code\":1e99,\"oom_kills\":-5}}";
+    static const char odd[] =
+        "{\"type\":\"outcome\",\"outcome\":{\"cause\":\"of the future\",\"exit_code\":1e99,\"oom_kills\":-5}}";
     assert_int_equal(cordon_event_read(&reader, odd, sizeof odd - 1, &event, &err), 1);
     assert_int_equal(event.outcome->cause, CORDON_CAUSE_INFRASTRUCTURE);
     assert_int_equal(event.outcome->oom_kills, 0);
@@ -139,13 +152,17 @@ static char root[64];
 
 static int make_root(void **state)
 {
-    (void)snprintf(root, sizeof root, "/tmp/cordon-unit-XXXXXX");
-    return mkdtemp(root) && mkdir(strcat(root, "/"), 0700) != 0 ? 0 : -1;
+    char name[] = "/tmp/cordon-unit-XXXXXX";
+    if (!mkdtemp(name))
+        return -1;
+    (void)snprintf(root, sizeof root, "%s/", name); /* fits */
+    return 0;
 }
 
 static int remove_root(void **state)
 {
-    static const char *const names[] = {"in/sub/a", "in/sub", "in/plain", "in/link", "in/dlink", "in/fifo", "in/dir", "in", "victim"};
+    static const char *const names[] = {"in/sub/a", "in/sub", "in/plain", "in/link", "in/dlink",
+                                        "in/fifo",  "in/dir", "in",       "victim"};
     char path[128];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         (void)snprintf(path, sizeof path, "%s%s", root, names[i]);
@@ -182,8 +199,8 @@ static void artifacts_go_where_they_belong(void **state)
 
 static void artifacts_go_nowhere_else(void **state)
 {
-    static const char *const names[] = {"", "/", "/etc/x", "..", "../x", "a/../../x", ".", "./x", "sub//x", "sub/", "sub/..",
-                                        "link", "dlink/x", "fifo", "dir", "plain/x"};
+    static const char *const names[] = {"",       "/",    "/etc/x", "..",   "../x",    "a/../../x", ".",   "./x",
+                                        "sub//x", "sub/", "sub/..", "link", "dlink/x", "fifo",      "dir", "plain/x"};
     int folder = open_folder(), victim;
     struct cordon_error err = {0};
     char path[128], long_name[400];
@@ -210,12 +227,9 @@ static void artifacts_go_nowhere_else(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_event_survives),
-        cmocka_unit_test(every_member_of_an_outcome_survives),
-        cmocka_unit_test(what_is_not_an_event),
-        cmocka_unit_test(errors_keep_their_kind),
-        cmocka_unit_test(artifacts_go_where_they_belong),
-        cmocka_unit_test(artifacts_go_nowhere_else),
+        cmocka_unit_test(every_event_survives),           cmocka_unit_test(every_member_of_an_outcome_survives),
+        cmocka_unit_test(what_is_not_an_event),           cmocka_unit_test(errors_keep_their_kind),
+        cmocka_unit_test(artifacts_go_where_they_belong), cmocka_unit_test(artifacts_go_nowhere_else),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -84,10 +84,13 @@ static const char *body(char **argv)
 
 static void the_body_has_what_was_asked(void **state)
 {
-    assert_string_equal(body(WORDS(W("-c"), W("print(\"x\")"))), "{\"language\":\"python\",\"code\":\"print(\\\"x\\\")\"}");
-    assert_string_equal(body(WORDS(W("-l"), W("bash"), W("-c"), W("\xff"))), "{\"language\":\"bash\",\"code_b64\":\"/w==\"}");
+    assert_string_equal(body(WORDS(W("-c"), W("print(\"x\")"))),
+                        "{\"language\":\"python\",\"code\":\"print(\\\"x\\\")\"}");
+    assert_string_equal(body(WORDS(W("-l"), W("bash"), W("-c"), W("\xff"))),
+                        "{\"language\":\"bash\",\"code_b64\":\"/w==\"}");
     assert_string_equal(
-        body(WORDS(W("-c"), W("1"), W("-t"), W("007.50"), W("-m"), W("64"), W("-b"), W("local"), W("--fresh"), W("--json"))),
+        body(WORDS(W("-c"), W("1"), W("-t"), W("007.50"), W("-m"), W("64"), W("-b"), W("local"), W("--fresh"),
+                   W("--json"))),
         "{\"language\":\"python\",\"code\":\"1\",\"backend\":\"local\",\"timeout_s\":7.5,\"memory_mb\":64,"
         "\"fresh_interpreter\":true}");
     assert_string_equal(body(WORDS(W("-c"), W("1"), W("--args"), W(" {\"a\": 1.50} "))),
@@ -139,8 +142,8 @@ static int parse_serve(char **argv, struct cordon_serve_options *ret)
 static void serve_options_become_settings(void **state)
 {
     struct cordon_serve_options serve;
-    assert_int_equal(parse_serve(WORDS(W("--listen"), W("a:1"), W("--state"), W("/s"), W("--listen"), W("b:2"), W("--config"),
-                                       W("c"), W("--state"), W("/t")),
+    assert_int_equal(parse_serve(WORDS(W("--listen"), W("a:1"), W("--state"), W("/s"), W("--listen"), W("b:2"),
+                                       W("--config"), W("c"), W("--state"), W("/t")),
                                  &serve),
                      0);
     assert_int_equal(serve.flag_count, 2);
@@ -177,13 +180,27 @@ static void addresses(void **state)
         int family; /* 0: refused */
         bool loopback;
     } rows[] = {
-        {"127.0.0.1:9385", AF_INET, true}, {"127.9.9.9:1", AF_INET, true}, {"localhost:9385", AF_INET, true},
-        {"0.0.0.0:80", AF_INET, false},    {":80", AF_INET, false},        {"192.168.1.2:65535", AF_INET, false},
-        {"[::1]:9385", AF_INET6, true},    {"[::]:0", AF_INET6, false},    {"[::ffff:127.0.0.1]:1", AF_INET6, false},
-        {"nonsense", 0, false},            {"", 0, false},                 {"127.0.0.1", 0, false},
-        {"127.0.0.1:", 0, false},          {"127.0.0.1:99999", 0, false},  {"127.0.0.1:-1", 0, false},
-        {"127.0.0.1:1x", 0, false},        {"::1:9385", 0, false},         {"[::1:9385", 0, false},
-        {"example.com:80", 0, false},      {"127.1:80", 0, false},         {"[]:80", 0, false},
+        {"127.0.0.1:9385", AF_INET, true},
+        {"127.9.9.9:1", AF_INET, true},
+        {"localhost:9385", AF_INET, true},
+        {"0.0.0.0:80", AF_INET, false},
+        {":80", AF_INET, false},
+        {"192.168.1.2:65535", AF_INET, false},
+        {"[::1]:9385", AF_INET6, true},
+        {"[::]:0", AF_INET6, false},
+        {"[::ffff:127.0.0.1]:1", AF_INET6, false},
+        {"nonsense", 0, false},
+        {"", 0, false},
+        {"127.0.0.1", 0, false},
+        {"127.0.0.1:", 0, false},
+        {"127.0.0.1:99999", 0, false},
+        {"127.0.0.1:-1", 0, false},
+        {"127.0.0.1:1x", 0, false},
+        {"::1:9385", 0, false},
+        {"[::1:9385", 0, false},
+        {"example.com:80", 0, false},
+        {"127.1:80", 0, false},
+        {"[]:80", 0, false},
         {"1111111111111111111111111111111111111111111111111111111111111111111:80", 0, false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -43,8 +43,8 @@ static void good_answers_in_any_pieces(void **state)
     expect_good("HTTP/1.0 200 OK\r\n\r\nuntil the end", 200, "until the end");
     expect_good("HTTP/1.1 204 None\r\n\r\n", 204, "");
     expect_good("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", 200, "x");
-    expect_good("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n", 200,
-                "abc0123456789");
+    expect_good("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n",
+                200, "abc0123456789");
     expect_good("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n\n\r\n0\r\nTrailer: t\r\n\r\n", 200, "\n");
 }
 

@@ -61,9 +61,20 @@ static void parameters_are_slices_of_the_path(void **state)
 
 static void what_is_no_route_is_none(void **state)
 {
-    static const char *const paths[] = {"",           "x",           "//",        "/v1",        "/v1/",     "/v1/runs/",
-                                        "//v1//runs", "/v1/runs/a/", "/v1/RUNS",  "/v1/runs%00", "/readyz/", "/../v1/runs",
-                                        "/v1/runs/a/files/", "/v1/runs/a/files/b/c"};
+    static const char *const paths[] = {"",
+                                        "x",
+                                        "//",
+                                        "/v1",
+                                        "/v1/",
+                                        "/v1/runs/",
+                                        "//v1//runs",
+                                        "/v1/runs/a/",
+                                        "/v1/RUNS",
+                                        "/v1/runs%00",
+                                        "/readyz/",
+                                        "/../v1/runs",
+                                        "/v1/runs/a/files/",
+                                        "/v1/runs/a/files/b/c"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct cordon_http_match found = match("GET", paths[i]);
         assert_null(found.route);
@@ -82,10 +93,8 @@ static void a_wrong_method_tells_the_right_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_and_counts_through_all_doors),
-        cmocka_unit_test(head_is_get),
-        cmocka_unit_test(parameters_are_slices_of_the_path),
-        cmocka_unit_test(what_is_no_route_is_none),
+        cmocka_unit_test(finds_and_counts_through_all_doors),  cmocka_unit_test(head_is_get),
+        cmocka_unit_test(parameters_are_slices_of_the_path),   cmocka_unit_test(what_is_no_route_is_none),
         cmocka_unit_test(a_wrong_method_tells_the_right_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,9 +55,9 @@ static void it_is_json_with_every_route(void **state)
     struct cordon_value paths = member(document(), "paths");
     struct cordon_value post = member(member(paths, "/v1/runs"), "post");
     struct cordon_value content = member(member(member(post, "responses"), "200"), "content");
-    assert_true(cordon_value_equals(&(struct cordon_value){CORDON_VALUE_STRING, member(post, "operationId").data,
-                                                           member(post, "operationId").size},
-                                    "post_v1_runs"));
+    assert_true(cordon_value_equals(
+        &(struct cordon_value){CORDON_VALUE_STRING, member(post, "operationId").data, member(post, "operationId").size},
+        "post_v1_runs"));
     (void)member(content, "application/x-ndjson"); /* fails by itself */
     (void)member(post, "requestBody");
     struct cordon_value one = member(paths, "/v1/runs/{id}");
