@@ -15,8 +15,9 @@
 'use strict';
 const fs = require('fs');
 const Module = require('module');
+const os = require('os');
 const vm = require('vm');
-const v8 = require('v8');
+const { pathToFileURL } = require('url');
 
 const DRIVER_FD = 3;
 const READY_FD = 4;
@@ -35,6 +36,7 @@ const { writeSync, readSync, closeSync, fstatSync, unlinkSync, writeFileSync } =
 const { stringify, parse } = JSON;
 const reallyExit = process.reallyExit.bind(process);
 const emit = process.emit;
+const hostCpus = os.availableParallelism?.() || os.cpus().length || 1;
 let channel;
 let told = false;
 
@@ -81,27 +83,36 @@ function channelIdentity() {
 function send(type, payload) {
   try {
     if (channelIdentity() !== channel) return;
-    const header = Buffer.alloc(HEADER);
-    header[0] = type;
-    header.writeUInt32LE(payload.length, 4);
-    const frame = Buffer.concat([header, payload]);
+    const frame = makeFrame(type, payload);
     for (let at = 0; at < frame.length;) at += writeSync(DRIVER_FD, frame, at);
   } catch {
     // as above
   }
 }
 
+function makeFrame(type, payload) {
+  const header = Buffer.alloc(HEADER);
+  header[0] = type;
+  header.writeUInt32LE(payload.length, 4);
+  return Buffer.concat([header, payload]);
+}
+
+function exitPayload(code) {
+  const payload = Buffer.alloc(4);
+  payload.writeInt32LE(code & 0xff);
+  return payload;
+}
+
 function tellExit(code) {
   if (told) return;
   told = true;
-  const payload = Buffer.alloc(4);
-  payload.writeInt32LE(code & 0xff);
-  send(EXIT, payload);
+  send(EXIT, exitPayload(code));
 }
 
 // --- before the job ---
 
 const REHEARSAL = `
+  // await import export: these words make the driver look closer
   class Thing { constructor(name) { this.name = name; } toString() { return 'thing ' + this.name; } }
   module.exports = function main({ values, ...rest }) {
     const things = values.filter((v) => v % 2 === 0).map((v) => new Thing(v));
@@ -111,19 +122,29 @@ const REHEARSAL = `
   try { null.x } catch (error) { module.exports.stack = error.stack; }
 `;
 
-// Writes nothing: the streams' paths are used with empty strings, the console's with a stream that drops all.
-function rehearse() {
-  for (const stream of [process.stdout, process.stderr]) stream.write('');
-  const { Writable } = require('stream');
-  const { Console } = require('console');
-  const nowhere = new Writable({ write: (data, encoding, done) => done(), decodeStrings: false });
-  const quiet = new Console(nowhere, nowhere);
-  const { module } = makeModule('/rehearsal', REHEARSAL);
-  const value = module.exports(parse('{"values": [1, 2, 3, 4], "rest": [1.5, null, "x"]}'));
-  quiet.log('value %s of %d', 'x', 1, value, [1, 2], new Map([[1, { a: 'b' }]]), module.exports.stack);
-  quiet.error(new Error('rehearsed'));
-  Buffer.from(stringify(value)).toString('base64');
-  return Promise.resolve(1).then((one) => one + 1);
+// Does what a run does, without its effects: output and frames end before they are written.
+async function rehearse() {
+  process.chdir(process.cwd());
+  applyEnvironment({ env: ['REHEARSED=1'], cpus: 1 });
+  const { module, start } = makeModule('/rehearsal', isModuleSyntax(REHEARSAL, 'main.js') ? '' : REHEARSAL);
+  await new Promise((resolve) => { setImmediate(start); setImmediate(resolve); });
+  const value = await Promise.resolve(parse('{"values": [1, 2, 3, 4], "rest": [1.5, null, "x"]}')).then(module.exports);
+  rehearseOutput(value, module.exports.stack);
+  channelIdentity();
+  const frame = makeFrame(RESULT, Buffer.concat([Buffer.from(stringify(value)), exitPayload(0)]));
+  writeSync(DRIVER_FD, frame, 0, 0);
+}
+
+function rehearseOutput(value, stack) {
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.write('');
+    stream.write = () => true;
+    const log = stream === process.stdout ? console.log : console.error;
+    log('value %s of %d', 'x', 1, value, [1, 2], new Map([[1, { a: 'b' }]]), stack);
+    log(new Error('rehearsed'));
+    log(1);
+    delete stream.write;
+  }
 }
 
 function makeModule(cwd, code) {
@@ -131,15 +152,13 @@ function makeModule(cwd, code) {
   const module = new Module('.', null);
   module.filename = filename;
   module.paths = Module._nodeModulePaths(cwd);
-  const start = module._compile.bind(module, code, filename);
-  if (code === REHEARSAL) start();
-  return { module, start, filename };
+  return { module, start: module._compile.bind(module, code, filename), filename };
 }
 
 // --- the program ---
 
 function applyEnvironment(job) {
-  const cpus = String(job.cpus || require('os').availableParallelism?.() || 1);
+  const cpus = String(job.cpus || hostCpus);
   const environment = { HOME: '/home/user', PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8', TMPDIR: '/tmp' };
   for (const name of THREAD_VARIABLES) environment[name] = cpus;
   for (const entry of job.env) {
@@ -198,7 +217,7 @@ function runModule(job, cwd) {
   const { filename, remove } = placeModule(cwd, `${job.code}\nimport "data:text/javascript,process.emit('${LOADED_EVENT}')";\n`);
   process.once(LOADED_EVENT, remove);
   process.argv[1] = filename;
-  const loaded = import(require('url').pathToFileURL(filename));
+  const loaded = import(pathToFileURL(filename));
   loaded.finally(remove);
   if (job.arguments !== undefined) loaded.then((found) => callMain(job, () => [found.default, found.main]));
 }

@@ -12,11 +12,16 @@ it: a fresh __main__, default signal handlers, warnings, garbage collector and e
 own code. It may break anything in this process, so that the agent believes nothing of it but "here is a result" and "I
 exit with this code"; a real status, when the process dies otherwise, is the kernel's.
 """
+import atexit
 import gc
 import io
+import itertools
 import json
+import linecache
 import os
+import random
 import sys
+import threading
 import types
 
 DRIVER_FD = 3
@@ -30,10 +35,12 @@ LIMITS_CPU_PERCENT = slice(72, 76)
 FILENAME = "main.py"
 FLUSH_FAILED = 120
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-                    "NUMEXPR_MAX_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "POLARS_MAX_THREADS",
-                    "RAYON_NUM_THREADS", "GOMAXPROCS", "PYTHON_CPU_COUNT")
+                    "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "GOMAXPROCS", "PYTHON_CPU_COUNT")
+ENVIRONMENT = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
+               "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib"}
 
-process = types.SimpleNamespace(pid=0, channel=None, reseed=True, modules=frozenset())
+process = types.SimpleNamespace(pid=0, channel=None, reseed=True, streams=None, environment=None, modules=frozenset(),
+                                modules_before=0, running=False, at_fork=[], at_exit=[])
 
 
 # --- the channel ---
@@ -100,10 +107,9 @@ def send_result_error(text):
 def reseed():
     """Gives this fork random numbers of its own. (OpenSSL notices a fork by its pid, which two guests share.)"""
     loaded = sys.modules.get
+    random.Random.__base__.seed(random._inst)
     if loaded("_ssl"):
         loaded("_ssl").RAND_add(os.urandom(32), 32.0)
-    if loaded("random"):
-        loaded("random").seed()
     if loaded("numpy.random"):
         loaded("numpy.random").seed()
     if loaded("tempfile"):
@@ -111,32 +117,37 @@ def reseed():
     if loaded("uuid"):
         loaded("uuid")._node = loaded("uuid")._last_timestamp = None
     if loaded("multiprocessing.process"):
-        current = loaded("multiprocessing.process").current_process()
-        current.authkey = os.urandom(32)
+        loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
 
 
+# What nearly every program does. A page that is written to here and not by the program was copied for nothing.
 REHEARSAL = """
 import math, sys
-from collections import Counter
 class Thing:
     def __init__(self, name, size=1):
         self.name, self.size = name, size
     def __repr__(self):
         return f'{self.name!r}: {self.size:.2f}'
+def main(values, **options):
+    things = [Thing(str(v), v / 3) for v in sorted(values, reverse=True) if v % 2 == 0]
+    print('things', *things, len(things), sep=', ', end='\\n')
+    return {'names': [t.name for t in things], 'sum': sum(values), **options}
+main({1: 'a', 2: 'b', 4: 'c'})
+"""
+# What some do, and the zygote once for all.
+LONG_REHEARSAL = REHEARSAL + """
+from collections import Counter
 def count(n):
     for i in range(n):
         yield i * 2
-def main(values, **options):
-    things = [Thing(str(v), v / 3) for v in sorted(values, reverse=True) if v % 2 == 0]
-    print('things', *things, sep=', ', end='\\n')
-    print(f'{len(things):>8} {sum(count(9))} %s' % math.sqrt(2), file=sys.stdout)
-    return {'names': [t.name.upper().split('x') for t in things], 'sum': sum(values), **options}
 if __name__ == '__main__':
     try:
-        main({1: 'a', 2: 'b', 4: 'c'})['missing'][0]
+        main({1: 'a'})['missing'][0]
     except (KeyError, IndexError) as error:
-        print(type(error).__name__, error)
+        print(type(error).__name__, error, sum(count(9)), f'{math.sqrt(2):>8.2f}'.upper().split('x'), file=sys.stdout)
     Counter('hello world').most_common(2)
+    import json
+    json.dumps(main(range(5), **json.loads('{"a": [1, 2.5, null, "x"]}')))
 raise ValueError('rehearsed')
 """
 
@@ -155,33 +166,38 @@ def text_writer(raw, errors):
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors, line_buffering=True)
 
 
-def rehearse():
-    """Does what a short program does, so that the pages that this writes to are this process's own already."""
-    import linecache
-    import traceback
+process.nowhere = text_writer(Nowhere(), "surrogateescape")
 
-    kept = sys.stdout
-    sys.stdout = out = text_writer(Nowhere(), "surrogateescape")
+
+def rehearse(program=REHEARSAL):
+    """Does what a short program does, so that the pages that this writes to are this process's own already."""
+    print(end="")
+    kept, sys.stdout = sys.stdout, process.nowhere
     module = make_module("__main__", "/")
     try:
-        exec(compile(REHEARSAL.encode(), FILENAME, "exec"), module.__dict__)
-    except ValueError as error:
-        linecache.cache[FILENAME] = source_lines(REHEARSAL.encode())
-        traceback.print_exception(error, file=out)
-        del linecache.cache[FILENAME]
-    encode_result(module.main(range(5), **json.loads('{"a": [1, 2.5, null, "x"]}')))
-    module.__dict__.clear()
-    sys.stdout = kept
+        exec(compile(program.encode(), FILENAME, "exec"), module.__dict__)
+    finally:
+        module.__dict__.clear()
+        sys.stdout = kept
 
 
 def warm_up():
     """In the zygote: as often as it takes until the interpreter has specialised the code that is used here."""
-    sys.excepthook = sys.__excepthook__ = report
+    import traceback
+
     for _ in range(20):
         rehearse()
+        try:
+            rehearse(LONG_REHEARSAL)
+        except ValueError as error:
+            linecache.cache[FILENAME] = source_lines(LONG_REHEARSAL.encode())
+            traceback.print_exception(error, file=process.nowhere)
+            del linecache.cache[FILENAME]
+        encode_result({"a": [1, 2.5, None, "x"]})
 
 
 def open_streams():
+    """Stream objects for what descriptors 0 to 2 are now, or will be in a fork: pipes."""
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(named(0, "r", "<stdin>")), encoding="utf-8",
                                                  errors="surrogateescape")
     sys.stdin.mode = "r"
@@ -200,16 +216,25 @@ def named(descriptor, mode, name):
 # --- the program ---
 
 def apply_environment(job):
-    cpus = str(job.cpus or len(os.sched_getaffinity(0)))
-    environment = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
-                   "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib", **dict.fromkeys(THREAD_VARIABLES, cpus)}
+    wanted = {}
     for entry in job.env:
         name, _, value = os.fsdecode(entry).partition("=")
-        environment[name] = value
-    os.environ.clear()
-    os.environ.update(environment)
-    if "TZ" in environment and "time" in sys.modules:
+        wanted[name] = value
+    set_environment(wanted, str(job.cpus or len(os.sched_getaffinity(0))))
+    if "TZ" in wanted:
         sys.modules["time"].tzset()
+
+
+def set_environment(wanted, cpus="1"):
+    """Changes only what differs: a fork of a zygote has nearly all of it already."""
+    wanted = {**ENVIRONMENT, **dict.fromkeys(THREAD_VARIABLES, cpus), **wanted}
+    if process.environment is None:
+        os.environ.clear()
+        process.environment = {}
+    for name, value in wanted.items():
+        if process.environment.get(name) != value:
+            os.environ[name] = value
+    process.environment = wanted
 
 
 def apply_place(job):
@@ -405,8 +430,9 @@ def json_key(key):
 
 def finish(code, module, cwd):
     """What the interpreter does when it ends, as far as a program can tell; then the process ends at once."""
-    quietly(lambda: "threading" in sys.modules and sys.modules["threading"]._shutdown())
-    quietly(sys.modules["atexit"]._run_exitfuncs)
+    quietly(threading._shutdown)
+    quietly(atexit._run_exitfuncs)
+    run_kept_at_exit()
     if not flush():
         code = FLUSH_FAILED
     quietly(drop_program, module, cwd)
@@ -421,9 +447,9 @@ def finish(code, module, cwd):
     os._exit(code)
 
 
-def quietly(call, *arguments):
+def quietly(call, *arguments, **named_arguments):
     try:
-        call(*arguments)
+        call(*arguments, **named_arguments)
     except BaseException as error:
         sys.unraisablehook(types.SimpleNamespace(exc_type=type(error), exc_value=error,
                                                  exc_traceback=own_traceback(error), err_msg=None, object=call))
@@ -431,9 +457,10 @@ def quietly(call, *arguments):
 
 def drop_program(module, cwd):
     """Lets destructors run, and files be written that were not closed."""
-    for name in [n for n, m in sys.modules.items() if (getattr(m, "__file__", None) or "").startswith(cwd + "/")]:
-        del sys.modules[name]
-    sys.modules["__main__"] = module
+    imported = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - process.modules_before)))
+    for name in imported:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(cwd + "/"):
+            del sys.modules[name]
     names = module.__dict__
     for name in [n for n in names if n.startswith("_") and not n.startswith("__")]:
         names[name] = None
@@ -459,6 +486,30 @@ def raise_again(error):
     raise error
 
 
+# --- what modules wanted to be called at, while the zygote loaded them ---
+
+def call_at_fork(kind, hooks):
+    for hook in hooks if process.running else ():
+        if kind in hook:
+            quietly(hook[kind])
+
+
+def register_at_fork():
+    """One hook of each kind that calls the kept ones: a fork of the zygote is not what they were meant for."""
+    hooks = process.at_fork
+    os.register_at_fork(before=lambda: call_at_fork("before", reversed(hooks)),
+                        after_in_child=lambda: call_at_fork("after_in_child", hooks),
+                        after_in_parent=lambda: call_at_fork("after_in_parent", hooks))
+
+
+def run_kept_at_exit():
+    """After what the program registered, since it was registered before that."""
+    logging = sys.modules.get("logging")
+    for call, arguments, named_arguments in reversed(process.at_exit):
+        if logging is None or call is not logging.shutdown or logging._handlerList:
+            quietly(call, *arguments, **named_arguments)
+
+
 # --- from birth to end ---
 
 def park():
@@ -466,7 +517,6 @@ def park():
     process.pid = os.getpid()
     process.channel = channel_identity()
     os.set_inheritable(DRIVER_FD, False)
-    open_streams()
     rehearse()
     os.close(READY_FD)
     return read_job()
@@ -479,26 +529,60 @@ def run(job):
     name = "__main__" if job.arguments is None else "main"
     module = make_module(name, cwd)
     sys.modules["__main__"] = sys.modules[name] = module
-    sys.modules["linecache"].cache[FILENAME] = source_lines(job.code)
-    threading = sys.modules["threading"]
-    threading.excepthook = threading.__excepthook__ = report_thread
+    linecache.cache[FILENAME] = source_lines(job.code)
+    process.modules_before = len(sys.modules)
+    process.running = True
     gc.enable()
     code = run_program(job, module)
     finish(code, module, cwd)
 
 
+def take_over_excepthooks():
+    sys.excepthook = sys.__excepthook__ = report
+    threading.excepthook = threading.__excepthook__ = report_thread
+
+
+def prepare_zygote(modules, at_fork, at_exit):
+    """Once, before other modules are loaded."""
+    process.modules, process.at_fork, process.at_exit = modules, at_fork, at_exit
+    take_over_excepthooks()
+    set_environment({})
+    warm_up()
+
+
+def finish_zygote():
+    """Once, after all modules are loaded."""
+    register_at_fork()
+    process.environment = None
+    set_environment({})
+    open_streams_of_forks()
+
+
+def open_streams_of_forks():
+    """In the zygote, where 0 to 2 are not what they will be in its forks."""
+    kept = [os.dup(number) for number in range(3)]
+    pipe = os.pipe()
+    for number in range(3):
+        os.dup2(pipe[number > 0], number)
+    open_streams()
+    for number, descriptor in enumerate(kept):
+        os.dup2(descriptor, number)
+    for descriptor in (*kept, *pipe):
+        os.close(descriptor)
+
+
 def run_forked():
     if process.reseed:
         reseed()
+    threading._main_thread._set_native_id()
     run(park())
 
 
 def run_fresh():
-    import atexit  # noqa: F401
-    import threading  # noqa: F401
-
-    sys.excepthook = sys.__excepthook__ = report
     process.modules = frozenset(sys.modules)
+    take_over_excepthooks()
+    open_streams()
+    set_environment({})
     job = park()
     gc.freeze()
     run(job)

@@ -12,9 +12,12 @@ does the forking (zygote_ext.c). What is done here is done once and pays in ever
 
 No module may start a thread here: threads do not survive a fork. Nothing of the environment is kept.
 """
+import gc
+import os
 import sys
 
 CONTROL_FD = 3
+RESERVED_FDS = 8
 WORKDIR = "/home/user"
 
 COMMON = """
@@ -33,14 +36,19 @@ DATA = """
 EXTENSION = "_cordon_zygote"
 
 
-def clear_environment():
-    import os
+def reserve_descriptors():
+    """What a library opens must not have a number that the driver uses: forks put their own descriptors there."""
+    while (descriptor := os.dup(CONTROL_FD)) < RESERVED_FDS:
+        pass
+    os.close(descriptor)
 
+
+def set_environment(scratch):
     os.environ.clear()
     # Read by the numeric libraries when they are loaded. More than one thread would be lost in the fork.
     threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "BLIS", "VECLIB_MAXIMUM")
     os.environ.update({name + "_NUM_THREADS": "1" for name in threads})
-    os.environ.update(HOME=WORKDIR, LANG="C.UTF-8", MPLBACKEND="Agg", MPLCONFIGDIR="/tmp/.matplotlib")
+    os.environ.update(HOME=WORKDIR, LANG="C.UTF-8", MPLBACKEND="Agg", MPLCONFIGDIR=scratch)
 
 
 def load(names):
@@ -54,17 +62,34 @@ def load(names):
             continue
 
 
-def warm_up_data():
-    """First uses that would otherwise be paid in each run: matplotlib's font list, and its first figure."""
+def warm_up_matplotlib():
+    """Draws once, then drops what must not be shared: open font files, and the folder for caches of this process."""
     if "matplotlib.pyplot" not in sys.modules:
         return
     import io
 
-    plt = sys.modules["matplotlib.pyplot"]
+    matplotlib, plt = sys.modules["matplotlib"], sys.modules["matplotlib.pyplot"]
     figure = plt.figure(figsize=(2, 2))
     figure.add_subplot().plot([1, 2], [3, 4], label="x")
     figure.savefig(io.BytesIO(), format="png")
     plt.close("all")
+    fonts = sys.modules["matplotlib.font_manager"]
+    for cached in (getattr(fonts, "_get_font", None), matplotlib.get_configdir, matplotlib.get_cachedir):
+        if hasattr(cached, "cache_clear"):
+            cached.cache_clear()
+
+
+def load_data():
+    import shutil
+    import tempfile
+
+    scratch = tempfile.mkdtemp(prefix="cordon-zygote-")
+    try:
+        set_environment(scratch)
+        load(DATA)
+        warm_up_matplotlib()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def load_beside(name):
@@ -90,21 +115,58 @@ def load_extension():
     return module
 
 
-def main():
-    import gc
+def settle():
+    """Nothing may be left that a fork would lose or share: threads (matplotlib's timer ends soon) or descriptors."""
+    import threading
 
-    clear_environment()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(10)
+    gc.collect()
+    left = [name for name in os.listdir("/proc/self/fd") if int(name) >= RESERVED_FDS]
+    left = [name for name in left if os.path.exists("/proc/self/fd/" + name)]
+    if threading.active_count() != 1 or left:
+        sys.exit(f"cordon: zygote: {threading.active_count()} threads and the descriptors {left} are left of loading")
+
+
+def keep_hooks():
+    """Keeps what modules register to be called at forks and at the end, instead of registering it: driver.py calls it
+    for the program's forks and at the program's end. The forks here are neither. Returns what undoes this."""
+    import atexit
+
+    originals, at_fork, at_exit = (os.register_at_fork, atexit.register), [], []
+
+    def keep_at_exit(call, *arguments, **named_arguments):
+        at_exit.append((call, arguments, named_arguments))
+        return call
+
+    def restore():
+        os.register_at_fork, atexit.register = originals
+
+    os.register_at_fork, atexit.register = lambda **hooks: at_fork.append(hooks), keep_at_exit
+    return at_fork, at_exit, restore
+
+
+def main():
+    reserve_descriptors()
+    set_environment("/nonexistent")
+    started_with = frozenset(sys.modules)
     extension = load_extension()
+    gc.collect()
+    extension.pack(0)
+    at_fork, at_exit, restore_hooks = keep_hooks()
+    driver = load_beside("driver.py")
+    driver["prepare_zygote"](started_with, at_fork, at_exit)
+    extension.pack(1)
     load(COMMON)
     if sys.argv[1:] == ["data"]:
-        load(DATA)
-        warm_up_data()
-    driver = load_beside("driver.py")
-    driver["warm_up"]()
-    sys.path_importer_cache.clear()
-    gc.collect()
+        load_data()
+    restore_hooks()
+    settle()
+    driver["finish_zygote"]()
     gc.disable()
     gc.freeze()
+    extension.pack(2)
     if extension.serve(CONTROL_FD, WORKDIR):
         driver["run_forked"]()
 

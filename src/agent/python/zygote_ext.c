@@ -24,6 +24,7 @@
 
 #include "agent/launch.h"
 #include "agent/python/join.h"
+#include "agent/python/pack.h"
 #include "agent/zygote_wire.h"
 #include "base/fd.h"
 #include "isolate/code.h"
@@ -204,7 +205,22 @@ static PyObject *zygote_serve(PyObject *self, PyObject *args)
     return PyErr_SetFromErrno(PyExc_OSError);
 }
 
+static PyObject *zygote_pack(PyObject *self, PyObject *args)
+{
+    static void (*const steps[])(void) = {cordon_pack_begin, cordon_pack_cold, cordon_pack_end};
+    unsigned step;
+    if (!PyArg_ParseTuple(args, "I:pack", &step))
+        return NULL;
+    if (step >= sizeof steps / sizeof *steps) {
+        PyErr_SetString(PyExc_ValueError, "no such step");
+        return NULL;
+    }
+    steps[step]();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"pack", zygote_pack, METH_VARARGS, "pack(step): lays out memory; 0 begin, 1 cold, 2 end (see pack.h)."},
     {"serve", zygote_serve, METH_VARARGS,
      "serve(control_fd, workdir): True in a new interpreter inside a guest, False when the warden is gone."},
     {NULL, NULL, 0, NULL},
