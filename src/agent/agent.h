@@ -98,6 +98,7 @@ struct cordon_agent_exec {
     uint64_t result_bytes; /* that came through result_fd */
     bool result_error_sent;
     uint64_t output_kill_bytes;
+    uint64_t timeout_us, deadline_us; /* 0: none */
     uint32_t flags;
     struct stat before[2]; /* working directory and artifacts/, when the job was handed over */
     bool before_unsure;    /* too young to tell a change by its time */

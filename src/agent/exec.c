@@ -29,6 +29,7 @@
 
 #define SETTLE_US 50000       /* how long EXIT waits for the dead to be counted */
 #define SETTLE_KILLED_US 3000 /* the same when the host is waiting at a deadline */
+#define LATE_US 30000         /* the host ends a program in time, unless its client holds it up */
 #define DRAIN_ROUNDS 80       /* reads in one turn: more than the largest pipe holds */
 #define YOUNG_NS 20000000     /* two writes within this may carry one time stamp (a jiffy of 4 to 10 ms) */
 
@@ -91,6 +92,8 @@ static int read_job(const struct cordon_buf *job, struct cordon_agent_exec *exec
             r = cordon_exec_limits_parse(&field, limits);
         else if (field.tag == CORDON_FIELD_FLAGS)
             r = cordon_field_u32(&field, &exec->flags);
+        else if (field.tag == CORDON_FIELD_TIMEOUT)
+            r = cordon_field_u64(&field, &exec->timeout_us);
         if (r < 0)
             return r;
     }
@@ -146,6 +149,8 @@ static void start(struct cordon_agent *agent, struct cordon_agent_exec *exec)
     exec->state = CORDON_AGENT_RUNNING;
     exec->exit = (struct cordon_exit){0};
     exec->denied = 0;
+    if (exec->timeout_us && exec->timeout_us < UINT64_MAX / 2)
+        exec->deadline_us = cordon_now_us() + exec->timeout_us + LATE_US;
     if (!(exec->flags & CORDON_EXEC_STDIN))
         cordon_agent_stdin_end(exec);
     cordon_agent_link_job(agent, exec);
@@ -213,7 +218,7 @@ void cordon_agent_exec_end(struct cordon_agent *agent, struct cordon_agent_exec 
     exec->state = CORDON_AGENT_ENDING;
     exec->exit.how = how;
     exec->exit.status = status;
-    bool hurry = exec->killed_by_host || how == CORDON_EXIT_OUTPUT_LIMIT;
+    bool hurry = exec->killed_by_host || how >= CORDON_EXIT_OUTPUT_LIMIT;
     exec->settle_by_us = cordon_now_us() + (hurry ? SETTLE_KILLED_US : SETTLE_US);
     exec->exit.processes_left = cordon_agent_kill_all(agent);
 }
@@ -304,6 +309,8 @@ void cordon_agent_exec_step(struct cordon_agent *agent, struct cordon_agent_exec
 {
     if (exec->state == CORDON_AGENT_RUNNING && exec->announced)
         end_announced(agent, exec);
+    if (exec->state == CORDON_AGENT_RUNNING && exec->deadline_us && cordon_now_us() >= exec->deadline_us)
+        cordon_agent_exec_end(agent, exec, CORDON_EXIT_TIMEOUT, SIGKILL);
     if (exec->state != CORDON_AGENT_ENDING || !settled(exec))
         return;
     if (cordon_agent_link_pump(agent, exec) && streams_empty(agent, exec))

@@ -77,7 +77,7 @@ static void handle_event(struct cordon_agent *agent, struct cordon_agent_exec *e
     case CORDON_DRIVER_CODE:
         if (exec->state >= CORDON_AGENT_RUNNING && !exec->announced) {
             exec->announced = true;
-            if (exec->killed_by_host || exec->exit.how == CORDON_EXIT_OUTPUT_LIMIT)
+            if (exec->killed_by_host || exec->exit.how >= CORDON_EXIT_OUTPUT_LIMIT)
                 break; /* it was ended before it came to this */
             exec->exit.how = CORDON_EXIT_EXITED;
             exec->exit.status = event->code;

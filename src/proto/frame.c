@@ -280,7 +280,7 @@ int cordon_exit_parse(const struct cordon_frame *frame, struct cordon_exit *ret)
         .may_have_artifacts = get32(at + 64),
     };
     memcpy(found.blocked_syscall, at + 32, sizeof found.blocked_syscall);
-    if (found.how > CORDON_EXIT_OUTPUT_LIMIT || memchr(found.blocked_syscall, 0, sizeof found.blocked_syscall) == NULL)
+    if (found.how > CORDON_EXIT_TIMEOUT || memchr(found.blocked_syscall, 0, sizeof found.blocked_syscall) == NULL)
         return -EBADMSG;
     *ret = found;
     return 0;

@@ -83,7 +83,8 @@ enum cordon_field_tag {
     CORDON_FIELD_MODE,          /* u32 permission bits */
     CORDON_FIELD_SIZE,          /* u64 */
     CORDON_FIELD_REASON,        /* text */
-    CORDON_FIELD_CODE_NUMBER    /* u32 errno */
+    CORDON_FIELD_CODE_NUMBER,   /* u32 errno */
+    CORDON_FIELD_TIMEOUT        /* u64 microseconds: the agent ends the program then should the host be held up */
 };
 
 enum cordon_exec_flags {
@@ -120,7 +121,8 @@ int cordon_exec_limits_parse(const struct cordon_field *field, struct cordon_exe
 enum cordon_exit_how {
     CORDON_EXIT_EXITED = 0,      /* status is the exit code (for a forked interpreter: as its driver announced it) */
     CORDON_EXIT_SIGNALLED = 1,   /* status is the signal */
-    CORDON_EXIT_OUTPUT_LIMIT = 2 /* the agent ended it: a stream passed output_kill_bytes */
+    CORDON_EXIT_OUTPUT_LIMIT = 2, /* the agent ended it: a stream passed output_kill_bytes */
+    CORDON_EXIT_TIMEOUT = 3       /* the agent ended it: TIMEOUT was over and the host had not done so */
 };
 
 struct cordon_exit {

@@ -174,7 +174,7 @@ static void exit_goes_there_and_back(void **state)
     assert_int_equal(cordon_exit_parse(&frame, &found), -EBADMSG);
     buf.data[CORDON_FRAME_HEADER + 63] = '\0';
     assert_int_equal(cordon_exit_parse(&frame, &found), 0);
-    buf.data[CORDON_FRAME_HEADER] = 3; /* an end that is none */
+    buf.data[CORDON_FRAME_HEADER] = 4; /* an end that is none */
     assert_int_equal(cordon_exit_parse(&frame, &found), -EBADMSG);
     cordon_buf_done(&buf);
 }

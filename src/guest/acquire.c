@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Getting a guest. The wait is bounded, and ends at once when the client leaves. A warden that dies meanwhile had not
+ * yet started anything, so the next one is asked, within the same bound.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "guest/internal.h"
+
+#define GRANT_FDS 4
+
+void cordon_lease_close(struct cordon_lease *lease)
+{
+    cordon_close(&lease->lease);
+    cordon_close(&lease->channel);
+    cordon_close(&lease->memory_peak);
+    cordon_close(&lease->memory_events);
+    cordon_close(&lease->cpu_usage);
+}
+
+/* Waits for fd: 1 when it is readable or at its end, 0 when the time is over, -ECANCELED when the client left. */
+static int wait_for(int fd, int cancel_fd, uint64_t until_us)
+{
+    for (;;) {
+        uint64_t now = cordon_now_us();
+        struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = cancel_fd, .events = POLLRDHUP}};
+        if (now >= until_us)
+            return 0;
+        int n = poll(fds, 2, (int)((until_us - now) / 1000 + 1));
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0 && fds[1].revents)
+            return -ECANCELED;
+        if (n > 0 && fds[0].revents)
+            return 1;
+    }
+}
+
+static int ask(const struct cordon_warden_acquire *wanted, int *lease)
+{
+    cordon_autoclose int warden = cordon_warden_dup();
+    int pair[2];
+    if (warden < 0)
+        return warden;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    ssize_t n = cordon_send_fds(warden, wanted, sizeof *wanted, &pair[1], 1, 0);
+    cordon_close(&pair[1]);
+    if (n < 0) {
+        cordon_close(&pair[0]);
+        return n == -EPIPE || n == -ECONNRESET ? -ENOTCONN : (int)n;
+    }
+    *lease = pair[0];
+    return 0;
+}
+
+static int refused(const struct cordon_warden_grant *grant, struct cordon_error *err)
+{
+    bool busy = grant->status == -EAGAIN || grant->status == -EBUSY;
+    return cordon_fail(err, grant->status, busy ? CORDON_ERROR_BUSY : CORDON_ERROR_UNAVAILABLE,
+                       "no guest could be had: %.400s", grant->why);
+}
+
+/* Sorts the grant's descriptors to their places; all of them are taken. */
+static int take_grant(struct cordon_warden_grant *grant, ssize_t size, int *fds, size_t nfds, struct cordon_lease *ret,
+                      struct cordon_error *err)
+{
+    int *const places[GRANT_FDS] = {&ret->channel, &ret->memory_peak, &ret->memory_events, &ret->cpu_usage};
+    size_t used = 0;
+    bool whole = size == (ssize_t)sizeof *grant && grant->version == CORDON_WARDEN_VERSION;
+    grant->why[sizeof grant->why - 1] = '\0';
+    for (size_t i = 0; whole && i < GRANT_FDS; i++) {
+        if (grant->fds & 1u << i && used < nfds)
+            *places[i] = CORDON_TAKE_FD(fds[used++]);
+    }
+    for (size_t i = 0; i < nfds; i++)
+        cordon_close(&fds[i]);
+    if (!whole)
+        return cordon_fail(err, -EPROTO, CORDON_ERROR_INFRASTRUCTURE,
+                           "the warden answered what is no grant (%zd bytes)", size);
+    if (grant->status < 0)
+        return refused(grant, err);
+    if (ret->channel < 0)
+        return cordon_fail(err, -EPROTO, CORDON_ERROR_INFRASTRUCTURE, "the warden granted a guest without its channel");
+    ret->oom_kill_base = grant->oom_kill_base;
+    ret->cpu_usage_base = grant->cpu_usage_base;
+    ret->warm = grant->warm == 1;
+    return 0;
+}
+
+/* -ENOTCONN: this warden is gone. */
+static int receive(struct cordon_lease *ret, struct cordon_error *err)
+{
+    struct cordon_warden_grant grant = {0};
+    int fds[GRANT_FDS] = {-1, -1, -1, -1};
+    size_t nfds = GRANT_FDS;
+    ssize_t n = cordon_recv_fds(ret->lease, &grant, sizeof grant, fds, &nfds, 0);
+    if (n == 0 || n == -ECONNRESET)
+        return -ENOTCONN;
+    if (n < 0)
+        return cordon_fail_errno(err, (int)n, "receiving a guest of the warden");
+    return take_grant(&grant, n, fds, nfds, ret, err);
+}
+
+static int gave_up(int r, struct cordon_error *err)
+{
+    if (r == -ECANCELED)
+        return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "the client left before its program was started");
+    if (r == 0)
+        return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE,
+                           "no guest was ready within %u s: the host may be overloaded",
+                           CORDON_GUEST_ACQUIRE_US / 1000000);
+    return cordon_fail_errno(err, r, "waiting for a guest");
+}
+
+static int ask_and_wait(const struct cordon_warden_acquire *wanted, int cancel_fd, uint64_t until_us,
+                        struct cordon_lease *lease, struct cordon_error *err)
+{
+    int r = ask(wanted, &lease->lease);
+    if (r == -ENOTCONN)
+        return r;
+    if (r < 0)
+        return cordon_fail_errno(err, r, "asking the warden for a guest");
+    r = wait_for(lease->lease, cancel_fd, until_us);
+    return r == 1 ? receive(lease, err) : gave_up(r, err);
+}
+
+int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd, struct cordon_lease *ret,
+                      struct cordon_error *err)
+{
+    uint64_t until_us = cordon_now_us() + CORDON_GUEST_ACQUIRE_US;
+    for (;;) {
+        struct cordon_lease lease = CORDON_LEASE_NONE;
+        int r = ask_and_wait(wanted, cancel_fd, until_us, &lease, err);
+        if (r == 0) {
+            *ret = lease;
+            return 0;
+        }
+        cordon_lease_close(&lease);
+        if (r != -ENOTCONN)
+            return r;
+        cordon_autoclose int arrival = cordon_warden_arrival();
+        if (arrival < 0)
+            return cordon_fail_errno(err, arrival, "waiting for the warden");
+        r = wait_for(arrival, cancel_fd, until_us);
+        if (r == 0)
+            return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE,
+                               "there is no warden: it ended, and no new one was ready within %u s",
+                               CORDON_GUEST_ACQUIRE_US / 1000000);
+        if (r < 0)
+            return gave_up(r, err);
+    }
+}
