@@ -20,8 +20,9 @@ struct cordon_code_profile {
 };
 
 /* On success *listener is the seccomp notification fd (CLOEXEC; -1 without filter): send it to the agent, then close
- * it. On failure negative errno and *stage names the step. Descriptors must already be in their places: this closes
- * none. */
+ * it; until the agent answers, denied calls of this process wait. On failure negative errno and *stage names the step.
+ * Descriptors must already be in their places: this closes none. All signals get their default actions: an interpreter
+ * that was forked puts its own back afterwards. */
 int cordon_code_become(const struct cordon_code_profile *profile, int *listener, const char **stage);
 
 #endif
