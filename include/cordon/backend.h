@@ -25,9 +25,9 @@ struct cordon_bytes {
 /* Ordered: a later one is a stronger boundary. */
 enum cordon_isolation {
     CORDON_ISOLATION_NONE = 0,
-    CORDON_ISOLATION_NAMESPACE,            /* namespaces, seccomp, cgroups on the host's kernel */
-    CORDON_ISOLATION_USERSPACE_KERNEL,     /* gVisor */
-    CORDON_ISOLATION_SOFTWARE_EMULATED,    /* a VM without hardware help */
+    CORDON_ISOLATION_NAMESPACE,         /* namespaces, seccomp, cgroups on the host's kernel */
+    CORDON_ISOLATION_USERSPACE_KERNEL,  /* gVisor */
+    CORDON_ISOLATION_SOFTWARE_EMULATED, /* a VM without hardware help */
     CORDON_ISOLATION_HARDWARE_VIRTUALIZED,
     CORDON_ISOLATION__COUNT
 };
@@ -40,28 +40,28 @@ struct cordon_capabilities {
     enum cordon_isolation isolation;
     bool deny_all_egress;
     bool domain_allowlist;
-    bool guests;          /* kept guests: reuse */
-    bool files;           /* put and get */
+    bool guests; /* kept guests: reuse */
+    bool files;  /* put and get */
     bool artifacts;
     bool streaming;
-    bool memory_limit;    /* held by the kernel, not asked for politely */
+    bool memory_limit; /* held by the kernel, not asked for politely */
     bool pids_limit;
     bool cpu_limit;
-    bool agent_protected; /* the guest's process 1 has a uid that the code does not have */
-    uint32_t pause;       /* enum cordon_pause, or-ed */
-    uint32_t max_timeout_s;             /* 0: no cap */
-    const char *languages;              /* comma separated: "python,javascript,bash" */
-    const char *egress_exceptions;      /* comma separated ranges that stay reachable; "" or NULL: none */
-    bool network;         /* can give a run the network at all */
+    bool agent_protected;          /* the guest's process 1 has a uid that the code does not have */
+    uint32_t pause;                /* enum cordon_pause, or-ed */
+    uint32_t max_timeout_s;        /* 0: no cap */
+    const char *languages;         /* comma separated: "python,javascript,bash" */
+    const char *egress_exceptions; /* comma separated ranges that stay reachable; "" or NULL: none */
+    bool network;                  /* can give a run the network at all */
 };
 
 struct cordon_limits {
-    uint64_t timeout_ms;        /* wall clock, from the start of the program; ends everything */
-    uint64_t cpu_ms;            /* CPU time of all its processes together; 0: none */
-    uint64_t memory_bytes;      /* of the code, kernel memory and tmpfs included; no swap */
-    uint64_t disk_bytes;        /* private writable files */
+    uint64_t timeout_ms;   /* wall clock, from the start of the program; ends everything */
+    uint64_t cpu_ms;       /* CPU time of all its processes together; 0: none */
+    uint64_t memory_bytes; /* of the code, kernel memory and tmpfs included; no swap */
+    uint64_t disk_bytes;   /* private writable files */
     uint64_t disk_inodes;
-    uint64_t stdout_bytes;      /* kept of each stream; what is more is counted and thrown away */
+    uint64_t stdout_bytes; /* kept of each stream; what is more is counted and thrown away */
     uint64_t stderr_bytes;
     uint64_t output_kill_bytes; /* a stream that wrote more than this ends the run; 0: never */
     uint64_t artifact_bytes;    /* largest single artifact */
@@ -69,32 +69,32 @@ struct cordon_limits {
     uint32_t artifacts;         /* how many */
     uint32_t pids;
     uint32_t open_files;
-    uint32_t cpu_percent;       /* share of CPU: 100 is one whole CPU */
+    uint32_t cpu_percent; /* share of CPU: 100 is one whole CPU */
 };
 
 struct cordon_file {
-    const char *path;           /* relative to the working directory, or absolute in the guest */
+    const char *path; /* relative to the working directory, or absolute in the guest */
     struct cordon_bytes content;
-    uint32_t mode;              /* permission bits; 0 means 0644 */
+    uint32_t mode; /* permission bits; 0 means 0644 */
 };
 
 struct cordon_request {
     uint32_t struct_size;
-    const char *language;            /* "python", "javascript", "bash" */
+    const char *language; /* "python", "javascript", "bash" */
     struct cordon_bytes code;
-    struct cordon_bytes arguments;   /* JSON object for main(); data NULL: run as a script, do not call main */
-    struct cordon_bytes stdin_data;  /* empty: immediate end of file */
-    const char *const *env;          /* "NAME=VALUE", env_count of them */
+    struct cordon_bytes arguments;  /* JSON object for main(); data NULL: run as a script, do not call main */
+    struct cordon_bytes stdin_data; /* empty: immediate end of file */
+    const char *const *env;         /* "NAME=VALUE", env_count of them */
     size_t env_count;
     const struct cordon_file *files;
     size_t file_count;
     struct cordon_limits limits;
-    bool artifacts;                  /* collect them */
+    bool artifacts; /* collect them */
     bool network;
     const char *const *allowed_domains;
     size_t allowed_domain_count;
-    bool fresh_interpreter;          /* execute a new interpreter, share no memory image with other runs */
-    int cancel_fd;                   /* a socket: the run is cancelled when its peer shuts down (POLLRDHUP); -1: none */
+    bool fresh_interpreter; /* execute a new interpreter, share no memory image with other runs */
+    int cancel_fd;          /* a socket: the run is cancelled when its peer shuts down (POLLRDHUP); -1: none */
 };
 
 enum cordon_event_type {
@@ -110,7 +110,7 @@ enum cordon_event_type {
 enum cordon_cause {
     CORDON_CAUSE_EXITED = 0,
     CORDON_CAUSE_SIGNALLED,
-    CORDON_CAUSE_TIMEOUT,      /* our own deadline (limit_hit says wall clock or CPU time) */
+    CORDON_CAUSE_TIMEOUT, /* our own deadline (limit_hit says wall clock or CPU time) */
     CORDON_CAUSE_MEMORY,
     CORDON_CAUSE_OUTPUT_LIMIT,
     CORDON_CAUSE_CANCELLED,
@@ -123,24 +123,24 @@ enum cordon_cause {
 struct cordon_outcome {
     uint32_t struct_size;
     enum cordon_cause cause;
-    int exit_code;                 /* the program's own when cause is EXITED; 128+signal when SIGNALLED; else -1 (137 for MEMORY) */
-    int signal;                    /* 0: none */
-    char limit_hit[24];            /* "", "timeout_s", "cpu_s", "memory_mb", "output_kill_bytes" */
-    char message[256];             /* one sentence for people; "" when it simply exited */
+    int exit_code; /* the program's own when cause is EXITED; 128+signal when SIGNALLED; else -1 (137 for MEMORY) */
+    int signal;    /* 0: none */
+    char limit_hit[24];                            /* "", "timeout_s", "cpu_s", "memory_mb", "output_kill_bytes" */
+    char message[256];                             /* one sentence for people; "" when it simply exited */
     uint64_t queue_us, start_us, run_us, total_us; /* waited for a place, for a guest, ran, all */
-    uint64_t cpu_us;               /* user + system, all processes; 0 where it can't be known */
-    uint64_t memory_peak_bytes;    /* 0 where it can't be known */
-    uint32_t oom_kills;            /* processes that the memory limit killed */
-    uint32_t processes_left;       /* that the program left running and that were killed */
-    uint64_t stdout_bytes, stderr_bytes; /* written by the program */
-    uint64_t stdout_kept, stderr_kept;   /* delivered */
+    uint64_t cpu_us;                               /* user + system, all processes; 0 where it can't be known */
+    uint64_t memory_peak_bytes;                    /* 0 where it can't be known */
+    uint32_t oom_kills;                            /* processes that the memory limit killed */
+    uint32_t processes_left;                       /* that the program left running and that were killed */
+    uint64_t stdout_bytes, stderr_bytes;           /* written by the program */
+    uint64_t stdout_kept, stderr_kept;             /* delivered */
     uint32_t artifacts_dropped;
     uint32_t syscalls_denied;
-    char blocked_syscall[32];      /* the last denied one; "" if none */
-    bool warm;                     /* the guest came out of the pool */
+    char blocked_syscall[32]; /* the last denied one; "" if none */
+    bool warm;                /* the guest came out of the pool */
     char backend[32];
     enum cordon_isolation isolation; /* the one that held for this run */
-    char result_error[256];        /* why main's result could not be had, else "" */
+    char result_error[256];          /* why main's result could not be had, else "" */
 };
 
 struct cordon_event {

@@ -34,10 +34,10 @@ enum cordon_error_kind {
 };
 
 struct cordon_error {
-    int code;                    /* negative errno */
+    int code; /* negative errno */
     enum cordon_error_kind kind;
-    char message[512];           /* for the client: what was tried, on what, what was found, what to do */
-    char detail[512];            /* for the log only: host paths, errno texts */
+    char message[512]; /* for the client: what was tried, on what, what was found, what to do */
+    char detail[512];  /* for the log only: host paths, errno texts */
 };
 
 #endif

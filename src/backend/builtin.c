@@ -12,7 +12,8 @@ const char *cordon_backend_languages(uint32_t kinds)
         "bash", "python,bash", "javascript,bash", "python,javascript,bash",
     };
     /* Without a zygote a fresh interpreter still runs Python. */
-    bool python = kinds & (1u << CORDON_GUEST_PYTHON | 1u << CORDON_GUEST_PYTHON_DATA | 1u << CORDON_GUEST_PYTHON_FRESH);
+    bool python =
+        kinds & (1u << CORDON_GUEST_PYTHON | 1u << CORDON_GUEST_PYTHON_DATA | 1u << CORDON_GUEST_PYTHON_FRESH);
     bool javascript = kinds & 1u << CORDON_GUEST_JAVASCRIPT, bash = kinds & 1u << CORDON_GUEST_BASH;
     return lists[python | javascript << 1 | bash << 2];
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `none`: programs run as plain processes of this host. It isolates nothing; the agent, limits on output and time, and the
- * truth of the outcome are the same as elsewhere. */
+/* `none`: programs run as plain processes of this host. It isolates nothing; the agent, limits on output and time, and
+ * the truth of the outcome are the same as elsewhere. */
 #include <errno.h>
 
 #include "backend/builtin.h"
@@ -18,7 +18,8 @@ static const struct cordon_capabilities capabilities = {
     .network = true,
 };
 
-static const struct cordon_guest_backend self = {.name = "none", .isolation = CORDON_ISOLATION_NONE, .unisolated = true};
+static const struct cordon_guest_backend self = {
+    .name = "none", .isolation = CORDON_ISOLATION_NONE, .unisolated = true};
 
 static const struct cordon_capabilities *get_capabilities(void)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fair queue: who comes first runs first. A place that becomes free is handed to the longest waiting thread, which alone
- * is woken, by an eventfd of its own: it waits in poll, since its client's socket must be watched at the same time.
+ * A fair queue: who comes first runs first. A place that becomes free is handed to the longest waiting thread, which
+ * alone is woken, by an eventfd of its own: it waits in poll, since its client's socket must be watched at the same
+ * time.
  */
 #include "core/admission.h"
 
@@ -128,9 +129,10 @@ static int try_enter(struct waiter *waiter, struct cordon_error *err)
     }
     pthread_mutex_unlock(&lock);
     if (r < 0)
-        return cordon_fail(err, r, CORDON_ERROR_BUSY,
-                           "%llu runs run (CORDON_MAX_RUNS) and %llu wait, as many as may (CORDON_QUEUE): try again later",
-                           (unsigned long long)running, (unsigned long long)waiting);
+        return cordon_fail(
+            err, r, CORDON_ERROR_BUSY,
+            "%llu runs run (CORDON_MAX_RUNS) and %llu wait, as many as may (CORDON_QUEUE): try again later",
+            (unsigned long long)running, (unsigned long long)waiting);
     return r;
 }
 
@@ -154,8 +156,8 @@ static enum wake sleep_until(int event_fd, int cancel_fd, uint64_t deadline_us)
     }
 }
 
-/* Ends a wait: whether a place was handed over, be it in the same moment. Without one it leaves the queue; one that comes
- * to a client that left goes on. Taking the lock also waits for who hands over to be done with the eventfd. */
+/* Ends a wait: whether a place was handed over, be it in the same moment. Without one it leaves the queue; one that
+ * comes to a client that left goes on. Taking the lock also waits for who hands over to be done with the eventfd. */
 static bool end_wait(struct waiter *waiter, bool cancelled)
 {
     pthread_mutex_lock(&lock);
@@ -180,11 +182,12 @@ static int wait_for_place(struct waiter *waiter, int cancel_fd, struct cordon_er
     if (granted)
         return 0;
     cordon_admission_read(&now);
-    return cordon_fail(err, -EAGAIN, CORDON_ERROR_BUSY,
-                       "no place became free within %llu s (CORDON_QUEUE_TIMEOUT_S): %llu runs run (CORDON_MAX_RUNS) and "
-                       "%llu wait; try again later",
-                       (unsigned long long)(waiter->timeout_us / 1000000), (unsigned long long)now.running,
-                       (unsigned long long)now.waiting);
+    return cordon_fail(
+        err, -EAGAIN, CORDON_ERROR_BUSY,
+        "no place became free within %llu s (CORDON_QUEUE_TIMEOUT_S): %llu runs run (CORDON_MAX_RUNS) and "
+        "%llu wait; try again later",
+        (unsigned long long)(waiter->timeout_us / 1000000), (unsigned long long)now.running,
+        (unsigned long long)now.waiting);
 }
 
 int cordon_admission_enter(int cancel_fd, struct cordon_error *err)
@@ -196,7 +199,8 @@ int cordon_admission_enter(int cancel_fd, struct cordon_error *err)
     cordon_autoclose int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (event_fd < 0) {
         r = -errno;
-        return cordon_fail(err, r, CORDON_ERROR_BUSY, "no place is free and none can be waited for now: try again later");
+        return cordon_fail(err, r, CORDON_ERROR_BUSY,
+                           "no place is free and none can be waited for now: try again later");
     }
     waiter.event_fd = event_fd;
     r = try_enter(&waiter, err);

@@ -11,13 +11,13 @@
 #include "core/value.h"
 
 #define RESULT_MAX (8u << 20)
-#define DROPPED_MAX 256      /* listed one by one; the outcome counts all */
+#define DROPPED_MAX 256 /* listed one by one; the outcome counts all */
 #define NAME_MAX_SIZE 4096
 
 struct item {
     char *name, *reason, *content;
-    size_t size;         /* of content */
-    uint64_t full_size;  /* of the file */
+    size_t size;        /* of content */
+    uint64_t full_size; /* of the file */
 };
 
 struct cordon_answer {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One live run. open: bounds, lookup, blank code, policy, probe: whatever needs no waiting fails at once. The first next:
- * the queue, then the backend. Each next after it: one event of the backend's. The outcome is completed with what only
- * core knows (queue and total time) and counted.
+ * One live run. open: bounds, lookup, blank code, policy, probe: whatever needs no waiting fails at once. The first
+ * next: the queue, then the backend. Each next after it: one event of the backend's. The outcome is completed with what
+ * only core knows (queue and total time) and counted.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -26,7 +26,7 @@ static const struct {
 static const char *const languages[LANGUAGES] = {"python", "javascript", "bash", "other"};
 
 /* Upper bounds in microseconds. */
-static const uint64_t bounds[] = {500,    1000,   2500,    5000,    10000,   25000,   50000,    100000,
+static const uint64_t bounds[] = {500,    1000,   2500,    5000,    10000,   25000,    50000,    100000,
                                   250000, 500000, 1000000, 2500000, 5000000, 10000000, 30000000, 120000000};
 enum { BOUNDS = sizeof bounds / sizeof *bounds };
 
@@ -98,7 +98,8 @@ static size_t language_index(const char *language)
 void cordon_metrics_outcome(const char *language, const struct cordon_outcome *outcome)
 {
     unsigned cause = (unsigned)outcome->cause < CORDON_CAUSE__COUNT ? outcome->cause : CORDON_CAUSE_INFRASTRUCTURE;
-    uint64_t written = outcome->stdout_bytes + outcome->stderr_bytes, kept = outcome->stdout_kept + outcome->stderr_kept;
+    uint64_t written = outcome->stdout_bytes + outcome->stderr_bytes,
+             kept = outcome->stdout_kept + outcome->stderr_kept;
     atomic_fetch_add_explicit(&runs[backend_index(outcome->backend)][language_index(language)][cause], 1,
                               memory_order_relaxed);
     observe(&histograms[0], outcome->queue_us);
@@ -129,9 +130,9 @@ static void write_runs(struct cordon_buf *to)
             for (unsigned c = 0; c < CORDON_CAUSE__COUNT; c++) {
                 uint64_t count = atomic_load(&runs[b][l][c]);
                 if (count)
-                    (void)cordon_buf_appendf(to,
-                                             "cordon_runs_total{backend=\"%s\",language=\"%s\",cause=\"%s\"} %" PRIu64 "\n",
-                                             backend, languages[l], cordon_cause_name((enum cordon_cause)c), count);
+                    (void)cordon_buf_appendf(
+                        to, "cordon_runs_total{backend=\"%s\",language=\"%s\",cause=\"%s\"} %" PRIu64 "\n", backend,
+                        languages[l], cordon_cause_name((enum cordon_cause)c), count);
             }
         }
     }
@@ -151,7 +152,8 @@ static void write_histogram(struct histogram *histogram, struct cordon_buf *to)
     head(to, histogram->name, "histogram", histogram->help);
     for (size_t i = 0; i < BOUNDS; i++) {
         total += atomic_load(&histogram->buckets[i]);
-        (void)cordon_buf_appendf(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", histogram->name, (double)bounds[i] / 1e6, total);
+        (void)cordon_buf_appendf(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", histogram->name, (double)bounds[i] / 1e6,
+                                 total);
     }
     total += atomic_load(&histogram->buckets[BOUNDS]);
     uint64_t sum_us = atomic_load(&histogram->sum_us);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process's numbers for /metrics (Prometheus text). Plain ones are rows of metrics.def: add a row, then add to it or
- * set it. Runs are counted by core itself, by backend, language and cause, errors by kind, times in histograms.
+ * The process's numbers for /metrics (Prometheus text). Plain ones are rows of metrics.def: add a row, then add to it
+ * or set it. Runs are counted by core itself, by backend, language and cause, errors by kind, times in histograms.
  */
 #ifndef CORDON_CORE_METRICS_H
 #define CORDON_CORE_METRICS_H

@@ -9,8 +9,8 @@
 #include "base/fd.h"
 #include "core/value.h"
 
-static const char *const cause_names[] = {"exited",  "signalled",   "timeout",        "memory", "output_limit",
-                                          "cancelled", "refused", "unavailable", "infrastructure"};
+static const char *const cause_names[] = {"exited",    "signalled", "timeout",     "memory",        "output_limit",
+                                          "cancelled", "refused",   "unavailable", "infrastructure"};
 _Static_assert(sizeof cause_names / sizeof *cause_names == CORDON_CAUSE__COUNT, "one name a cause");
 
 static const char *const isolation_names[] = {"none", "namespace", "userspace-kernel", "software-emulated",

@@ -40,12 +40,14 @@ static int refuse(const struct question *q, const char *fmt, ...)
 static int check_none(const struct question *q)
 {
     if (strcmp(q->backend, "none") != 0)
-        return refuse(q, "the backend %s isolates nothing, which %s forgives no backend but none itself; another backend "
-                         "would be accepted",
+        return refuse(q,
+                      "the backend %s isolates nothing, which %s forgives no backend but none itself; another backend "
+                      "would be accepted",
                       q->backend, name_of(q, CORDON_SET_ALLOW_NONE));
     if (!q->named)
-        return refuse(q, "the backend none isolates nothing and runs only what names it, and this came to it by %s; "
-                         "another value of that, such as local, would be accepted",
+        return refuse(q,
+                      "the backend none isolates nothing and runs only what names it, and this came to it by %s; "
+                      "another value of that, such as local, would be accepted",
                       name_of(q, CORDON_SET_BACKEND));
     return refuse(q, "the backend none isolates nothing and %s is false; true would be accepted",
                   name_of(q, CORDON_SET_ALLOW_NONE));
@@ -58,8 +60,9 @@ static int check_isolation(const struct question *q)
         return 0;
     if (q->run->door == CORDON_DOOR_LANGFLOW) {
         if (q->caps.isolation != needed)
-            return refuse(q, "%s: the backend %s reports the isolation \"%s\", which is not a hardware-virtualized "
-                             "boundary; only hardware-virtualized would be accepted",
+            return refuse(q,
+                          "%s: the backend %s reports the isolation \"%s\", which is not a hardware-virtualized "
+                          "boundary; only hardware-virtualized would be accepted",
                           name_of(q, CORDON_SET_BACKEND), q->backend, cordon_isolation_name(q->caps.isolation));
         return 0;
     }
@@ -80,16 +83,19 @@ static int check_egress(const struct question *q)
     if (q->unisolated)
         return 0;
     if (!q->request->network && !q->caps.deny_all_egress)
-        return refuse(q, "%s is %s, the request asks for no network, and the backend %s cannot block all egress; a "
-                         "backend that can would be accepted",
+        return refuse(q,
+                      "%s is %s, the request asks for no network, and the backend %s cannot block all egress; a "
+                      "backend that can would be accepted",
                       name, allowed ? "true" : "false", q->backend);
     if (q->request->network && !allowed)
-        return refuse(q, "the request asks for the network, for which %s must be true, and it is false (backend %s); a "
-                         "request without network would be accepted",
+        return refuse(q,
+                      "the request asks for the network, for which %s must be true, and it is false (backend %s); a "
+                      "request without network would be accepted",
                       name, q->backend);
     if (q->request->network && !q->caps.network)
-        return refuse(q, "the request asks for the network (%s is true) and the backend %s can give none; a request "
-                         "without network would be accepted",
+        return refuse(q,
+                      "the request asks for the network (%s is true) and the backend %s can give none; a request "
+                      "without network would be accepted",
                       name, q->backend);
     return 0;
 }
@@ -121,8 +127,9 @@ static int check_domains(const struct question *q)
                       first ? "" : " (no setting does)", q->backend);
     for (size_t i = 0; first && i < q->request->allowed_domain_count; i++)
         if (!listed(q, q->request->allowed_domains[i]))
-            return refuse(q, "the request's allowed_domains names %.100s, which is in none of %s (backend %s); those "
-                             "and names below them would be accepted",
+            return refuse(q,
+                          "the request's allowed_domains names %.100s, which is in none of %s (backend %s); those "
+                          "and names below them would be accepted",
                           q->request->allowed_domains[i], name, q->backend);
     return 0;
 }
@@ -132,8 +139,9 @@ static int check_timeout(const struct question *q)
     uint64_t cap_ms = 1000ull * q->caps.max_timeout_s;
     if (!cap_ms || q->request->limits.timeout_ms <= cap_ms)
         return 0;
-    return refuse(q, "%s or the request's timeout_s is %.3f s and the backend %s can run for %u s at most; up to %u s "
-                     "would be accepted",
+    return refuse(q,
+                  "%s or the request's timeout_s is %.3f s and the backend %s can run for %u s at most; up to %u s "
+                  "would be accepted",
                   name_of(q, CORDON_SET_TIMEOUT_S), (double)q->request->limits.timeout_ms / 1000, q->backend,
                   q->caps.max_timeout_s, q->caps.max_timeout_s);
 }
@@ -153,8 +161,8 @@ static const char *next_entry(const char *list, char *entry, size_t size)
 static bool accepted(const struct question *q, const char *range)
 {
     const char *item;
-    for (size_t i = 0;
-         (item = cordon_settings_item(q->settings, q->run->door, CORDON_SET_ACCEPT_EGRESS_EXCEPTIONS, i)); i++)
+    for (size_t i = 0; (item = cordon_settings_item(q->settings, q->run->door, CORDON_SET_ACCEPT_EGRESS_EXCEPTIONS, i));
+         i++)
         if (strcasecmp(item, range) == 0)
             return true;
     return false;
@@ -168,8 +176,9 @@ static int check_exceptions(const struct question *q)
         return 0;
     while ((at = next_entry(at, range, sizeof range)))
         if (!accepted(q, range))
-            return refuse(q, "with the network off the backend %s still reaches %s, which %s does not name; it would be "
-                             "accepted there",
+            return refuse(q,
+                          "with the network off the backend %s still reaches %s, which %s does not name; it would be "
+                          "accepted there",
                           q->backend, range, name_of(q, CORDON_SET_ACCEPT_EGRESS_EXCEPTIONS));
     return 0;
 }
@@ -199,19 +208,23 @@ static int check_needs(const struct question *q)
     const char *limit;
     for (size_t i = 0; (limit = cordon_settings_item(q->settings, q->run->door, CORDON_SET_REQUIRE_LIMITS, i)); i++)
         if (!holds(q, limit))
-            return refuse(q, "%s names %s and the backend %s cannot hold that here (`cordon doctor` says why); a backend "
-                             "that can would be accepted",
+            return refuse(q,
+                          "%s names %s and the backend %s cannot hold that here (`cordon doctor` says why); a backend "
+                          "that can would be accepted",
                           name_of(q, CORDON_SET_REQUIRE_LIMITS), limit, q->backend);
     if (q->run->memory_asked && !q->caps.memory_limit && !q->unisolated)
-        return refuse(q, "the request sets memory_mb and the backend %s cannot hold a memory limit here (`cordon doctor` "
-                         "says why); a request without one, limited by %s only as far as it goes, would be accepted",
+        return refuse(q,
+                      "the request sets memory_mb and the backend %s cannot hold a memory limit here (`cordon doctor` "
+                      "says why); a request without one, limited by %s only as far as it goes, would be accepted",
                       q->backend, name_of(q, CORDON_SET_MEMORY_MB));
     if (q->request->file_count && !q->caps.files)
-        return refuse(q, "the request has files and the backend %s (%s) takes none; a request without would be accepted",
+        return refuse(q,
+                      "the request has files and the backend %s (%s) takes none; a request without would be accepted",
                       q->backend, name_of(q, CORDON_SET_BACKEND));
     if (q->request->artifacts && !q->caps.artifacts)
-        return refuse(q, "the request wants artifacts and the backend %s (%s) gives none; a request without would be "
-                         "accepted",
+        return refuse(q,
+                      "the request wants artifacts and the backend %s (%s) gives none; a request without would be "
+                      "accepted",
                       q->backend, name_of(q, CORDON_SET_BACKEND));
     return 0;
 }

@@ -86,7 +86,8 @@ static int add(const char *name, const struct cordon_backend *backend, struct co
     if (strcmp(name, "none") == 0)
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the backend name none is reserved");
     if (i < count && entries[i].builtin)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the backend %s is built in and can't be replaced", name);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the backend %s is built in and can't be replaced",
+                           name);
     if (i < count)
         return cordon_fail(err, -EEXIST, CORDON_ERROR_CONFLICT, "a backend %s is already registered", name);
     if (count >= BACKENDS_MAX - 1)
@@ -104,8 +105,8 @@ int cordon_registry_add(const struct cordon_backend *backend, struct cordon_erro
                            "the backend speaks version %u of the interface, this program version %u",
                            backend->abi_version, CORDON_ABI_VERSION);
     if (!backend->name || !spelled(backend->name, name))
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "a backend's name can't be empty or longer than %d bytes",
-                           NAME_SIZE - 1);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "a backend's name can't be empty or longer than %d bytes", NAME_SIZE - 1);
     pthread_mutex_lock(&lock);
     int r = add(name, backend, err);
     pthread_mutex_unlock(&lock);
@@ -135,8 +136,9 @@ int cordon_registry_find(const char *name, const char *setting_name, const struc
         known_names(known, sizeof known);
     pthread_mutex_unlock(&lock);
     if (!found)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s must name one of these backends: %s; \"%.64s\" is none of them",
-                           setting_name, known, name);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "%s must name one of these backends: %s; \"%.64s\" is none of them", setting_name, known,
+                           name);
     *ret = found;
     return 0;
 }

@@ -10,7 +10,8 @@ void cordon_registry_setup(const struct cordon_backend *const *builtin);
 /* Adds one more: INVALID for an empty or built-in or reserved name, CONFLICT for one that is there. */
 int cordon_registry_add(const struct cordon_backend *backend, struct cordon_error *err);
 /* Finds by any spelling; unknown: INVALID, listing every known name and setting_name (e.g. CORDON_BACKEND). */
-int cordon_registry_find(const char *name, const char *setting_name, const struct cordon_backend **ret, struct cordon_error *err);
+int cordon_registry_find(const char *name, const char *setting_name, const struct cordon_backend **ret,
+                         struct cordon_error *err);
 struct cordon_settings;
 /* Every backend that the settings name is known: what a start must check before it serves (INVALID, as find). */
 int cordon_registry_check(const struct cordon_settings *settings, struct cordon_error *err);

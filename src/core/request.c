@@ -73,7 +73,8 @@ static uint64_t number(const struct cordon_settings *settings, enum cordon_door 
  * loading has made sure that they agree). */
 static uint64_t max_timeout_s(const struct cordon_settings *settings, enum cordon_door door)
 {
-    uint64_t most = number(settings, door, CORDON_SET_MAX_TIMEOUT_S), usual = number(settings, door, CORDON_SET_TIMEOUT_S);
+    uint64_t most = number(settings, door, CORDON_SET_MAX_TIMEOUT_S),
+             usual = number(settings, door, CORDON_SET_TIMEOUT_S);
     bool set = cordon_settings_source(settings, CORDON_SET_MAX_TIMEOUT_S) != CORDON_SOURCE_DEFAULT;
     return set || usual < most ? most : usual;
 }
@@ -117,9 +118,9 @@ const char *cordon_language_find(const char *name)
     static const struct {
         const char *name, *language;
     } names[] = {
-        {"python", "python"},         {"py", "python"},         {"python3", "python"},
-        {"javascript", "javascript"}, {"js", "javascript"},     {"node", "javascript"},
-        {"nodejs", "javascript"},     {"bash", "bash"},         {"sh", "bash"},
+        {"python", "python"},         {"py", "python"},     {"python3", "python"},
+        {"javascript", "javascript"}, {"js", "javascript"}, {"node", "javascript"},
+        {"nodejs", "javascript"},     {"bash", "bash"},     {"sh", "bash"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcasecmp(names[i].name, name) == 0)
@@ -175,11 +176,43 @@ static int check_program(const struct cordon_settings *settings, const struct co
 
 /* Names that change how programs start, load code or resolve names (any case). */
 static const char *const dangerous_names[] = {
-    "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "LD_BIND_NOW", "LD_DEBUG", "LD_DEBUG_OUTPUT", "LD_USE_LOAD_BIAS",
-    "LD_PROFILE", "LD_ORIGIN_PATH", "LD_AOUT_LIBRARY_PATH", "LD_AOUT_PRELOAD", "GLIBC_TUNABLES", "NODE_OPTIONS",
-    "NODE_REPL_HISTORY", "PYTHONPATH", "PYTHONINSPECT", "PYTHONWARNINGS", "PYTHONSTARTUP", "PYTHONHOME", "BASH_ENV",
-    "ENV", "PROMPT_COMMAND", "IFS", "CDPATH", "PS4", "PATH", "GCONV_PATH", "HOSTALIASES", "LOCPATH", "NLSPATH",
-    "RESOLV_HOST_CONF", "RES_OPTIONS", "TMPDIR", "TZDIR", "MALLOC_CHECK_", "MALLOC_TRACE", "MALLOC_PERTURB_",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_AUDIT",
+    "LD_BIND_NOW",
+    "LD_DEBUG",
+    "LD_DEBUG_OUTPUT",
+    "LD_USE_LOAD_BIAS",
+    "LD_PROFILE",
+    "LD_ORIGIN_PATH",
+    "LD_AOUT_LIBRARY_PATH",
+    "LD_AOUT_PRELOAD",
+    "GLIBC_TUNABLES",
+    "NODE_OPTIONS",
+    "NODE_REPL_HISTORY",
+    "PYTHONPATH",
+    "PYTHONINSPECT",
+    "PYTHONWARNINGS",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "BASH_ENV",
+    "ENV",
+    "PROMPT_COMMAND",
+    "IFS",
+    "CDPATH",
+    "PS4",
+    "PATH",
+    "GCONV_PATH",
+    "HOSTALIASES",
+    "LOCPATH",
+    "NLSPATH",
+    "RESOLV_HOST_CONF",
+    "RES_OPTIONS",
+    "TMPDIR",
+    "TZDIR",
+    "MALLOC_CHECK_",
+    "MALLOC_TRACE",
+    "MALLOC_PERTURB_",
 };
 
 static bool dangerous(const char *pair, size_t name_size)
@@ -205,7 +238,8 @@ static int check_env_pair(const char *pair, struct cordon_error *err)
     const char *equals = strchr(pair, '=');
     size_t size = equals ? (size_t)(equals - pair) : strlen(pair);
     if (!equals || !env_name_valid(pair, size))
-        return invalid(err, "env: \"%.*s\" is no name: letters, digits and _ are, not beginning with a digit, at most %d",
+        return invalid(err,
+                       "env: \"%.*s\" is no name: letters, digits and _ are, not beginning with a digit, at most %d",
                        (int)least(size, 80), pair, CORDON_ENV_NAME_MAX);
     if (strlen(equals + 1) > CORDON_ENV_VALUE_MAX)
         return invalid(err, "env: the value of %.80s has more than %d bytes", pair, CORDON_ENV_VALUE_MAX);
@@ -296,8 +330,8 @@ static int check_files(const struct cordon_request *request, struct cordon_error
     }
     if (total > request->limits.disk_bytes)
         return cordon_fail(err, -EMSGSIZE, CORDON_ERROR_TOO_LARGE,
-                           "files hold %llu bytes, more than the run's disk_mb allows (%llu)", (unsigned long long)total,
-                           (unsigned long long)request->limits.disk_bytes);
+                           "files hold %llu bytes, more than the run's disk_mb allows (%llu)",
+                           (unsigned long long)total, (unsigned long long)request->limits.disk_bytes);
     return check_paths_differ(request, err);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The native JSON body (POST /v1/runs). Here are types and shapes, field by field from one table; bounds are request.c's.
- * A field that is null counts as absent.
+ * The native JSON body (POST /v1/runs). Here are types and shapes, field by field from one table; bounds are
+ * request.c's. A field that is null counts as absent.
  */
 #include "core/request.h"
 
@@ -48,7 +48,8 @@ static int read_bytes(struct reader *reader, const struct cordon_value *value, s
     ssize_t size = cordon_value_string(value, text);
     if (size < 0)
         return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID,
-                           "%s has half a surrogate pair (\\ud800 to \\udfff) in it, which is no character", reader->field);
+                           "%s has half a surrogate pair (\\ud800 to \\udfff) in it, which is no character",
+                           reader->field);
     text[size] = '\0'; /* the quotes were two bytes more */
     *ret = (struct cordon_bytes){text, (size_t)size};
     return 0;
@@ -207,7 +208,8 @@ static int read_env_pair(struct reader *reader, const struct cordon_value *key, 
     if (r < 0)
         return r;
     if (strchr(name, '='))
-        return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID, "env: \"%.80s\" is no name: it has a = in it", name);
+        return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID, "env: \"%.80s\" is no name: it has a = in it",
+                           name);
     if (value->kind != CORDON_VALUE_STRING)
         return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID, "env: %.80s must be a string, not %s", name,
                            cordon_value_kind_name(value->kind));
@@ -287,9 +289,10 @@ static int read_file_member(struct reader *reader, const struct cordon_value *ke
     if (r < 0)
         return r;
     if (!part || (*parts & part))
-        return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID,
-                           "files: a file has path, one of content and content_b64, and perhaps mode, each once; not %.*s",
-                           key->size < 60 ? (int)key->size : 60, key->data);
+        return cordon_fail(
+            reader->err, -EINVAL, CORDON_ERROR_INVALID,
+            "files: a file has path, one of content and content_b64, and perhaps mode, each once; not %.*s",
+            key->size < 60 ? (int)key->size : 60, key->data);
     *parts |= part;
     return 0;
 }
@@ -477,7 +480,8 @@ static int read_body(struct reader *reader, const char *body, size_t size)
         return r;
     unsigned code = reader->given & (1u << FIELD_CODE | 1u << FIELD_CODE_B64);
     if (!reader->run->request.language)
-        return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID, "language is missing: python, javascript or bash");
+        return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID,
+                           "language is missing: python, javascript or bash");
     if (!code || (code & (code - 1)))
         return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID, "one of code and code_b64 must be given");
     return 0;

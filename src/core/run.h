@@ -14,10 +14,10 @@
 /* A request that owns all it points to (one arena). */
 struct cordon_run_request {
     struct cordon_request request;
-    char backend[64];        /* "" : the setting's */
-    enum cordon_door door;   /* whose settings and words apply */
-    bool by_operator;        /* the command line runs it itself, for the person at it: may name `none` without a setting */
-    bool memory_asked;       /* the memory limit is the request's own, so a backend that can't hold it is refused */
+    char backend[64];      /* "" : the setting's */
+    enum cordon_door door; /* whose settings and words apply */
+    bool by_operator;  /* the command line runs it itself, for the person at it: may name `none` without a setting */
+    bool memory_asked; /* the memory limit is the request's own, so a backend that can't hold it is refused */
     void *arena;
 };
 
@@ -26,27 +26,32 @@ struct cordon_run_request {
 int cordon_run_request_parse(const struct cordon_settings *settings, const char *body, size_t size,
                              struct cordon_run_request *ret, struct cordon_error *err);
 /* An empty request with the settings' limits, for callers that fill it by hand (the command line). */
-void cordon_run_request_init(const struct cordon_settings *settings, enum cordon_door door, struct cordon_run_request *ret);
-void *cordon_run_request_alloc(struct cordon_run_request *request, size_t size); /* zeroed, lives as long as the request; NULL: no memory */
+void cordon_run_request_init(const struct cordon_settings *settings, enum cordon_door door,
+                             struct cordon_run_request *ret);
+void *cordon_run_request_alloc(struct cordon_run_request *request,
+                               size_t size); /* zeroed, lives as long as the request; NULL: no memory */
 /* Checks names and bounds of a hand-filled request as parse does (environment names, language, sizes). */
-int cordon_run_request_check(const struct cordon_settings *settings, const struct cordon_run_request *request, struct cordon_error *err);
+int cordon_run_request_check(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                             struct cordon_error *err);
 void cordon_run_request_done(struct cordon_run_request *request);
 
 /* One live run through policy, queue and backend. */
 struct cordon_live;
-/* Check, lookup, policy and probe happen here (kinds INVALID, REFUSED, UNAVAILABLE; blank code gives a live run that has
- * ended). Waiting for a place happens in the first next(). The request is borrowed until close. */
+/* Check, lookup, policy and probe happen here (kinds INVALID, REFUSED, UNAVAILABLE; blank code gives a live run that
+ * has ended). Waiting for a place happens in the first next(). The request is borrowed until close. */
 int cordon_live_open(const struct cordon_settings *settings, const struct cordon_run_request *request,
                      struct cordon_live **ret, struct cordon_error *err);
 /* 1 and an event, 0 after the outcome; negative with err only before the first event (queue full or timed out: BUSY,
- * client left: CANCELLED, guest could not be had: UNAVAILABLE or INFRASTRUCTURE). An event's pointers hold until the next
- * call. Guest and place are given back by the call that returns 0, or by close: to answer first and recycle afterwards,
- * stop at CORDON_EVENT_OUTCOME, send, then close. */
+ * client left: CANCELLED, guest could not be had: UNAVAILABLE or INFRASTRUCTURE). An event's pointers hold until the
+ * next call. Guest and place are given back by the call that returns 0, or by close: to answer first and recycle
+ * afterwards, stop at CORDON_EVENT_OUTCOME, send, then close. */
 int cordon_live_next(struct cordon_live *live, struct cordon_event *event, struct cordon_error *err);
 void cordon_live_close(struct cordon_live *live);
 
 /* Admission: how many run and wait now, for /metrics and /readyz. */
-struct cordon_admission { uint64_t running, waiting, max_runs, max_waiting, admitted, refused; };
+struct cordon_admission {
+    uint64_t running, waiting, max_runs, max_waiting, admitted, refused;
+};
 void cordon_admission_setup(const struct cordon_settings *settings);
 void cordon_admission_read(struct cordon_admission *ret);
 
@@ -54,11 +59,13 @@ void cordon_admission_read(struct cordon_admission *ret);
  * request's output and artifact limits, whatever the backend sends. */
 struct cordon_answer;
 int cordon_answer_new(const struct cordon_limits *limits, struct cordon_answer **ret); /* 0 or -ENOMEM */
-int cordon_answer_add(struct cordon_answer *answer, const struct cordon_event *event); /* copies what it needs; 0 or -ENOMEM */
-/* The run ended with an error instead of an outcome: the same object, with outcome.cause from the error's kind, and "error". */
+int cordon_answer_add(struct cordon_answer *answer,
+                      const struct cordon_event *event); /* copies what it needs; 0 or -ENOMEM */
+/* The run ended with an error instead of an outcome: the same object, with outcome.cause from the error's kind, and
+ * "error". */
 void cordon_answer_fail(struct cordon_answer *answer, const struct cordon_error *err);
-/* {stdout, stderr, exit_code, outcome{…}, result, artifacts[], backend, timing{…}}. A stream that is not UTF-8 also comes
- * as stdout_b64 or stderr_b64 (the text form then has U+FFFD). */
+/* {stdout, stderr, exit_code, outcome{…}, result, artifacts[], backend, timing{…}}. A stream that is not UTF-8 also
+ * comes as stdout_b64 or stderr_b64 (the text form then has U+FFFD). */
 void cordon_answer_write(const struct cordon_answer *answer, struct cordon_json *json);
 const struct cordon_outcome *cordon_answer_outcome(const struct cordon_answer *answer); /* never NULL */
 /* What was collected, for doors that write their own dialect; borrowed while the answer lives. */
@@ -66,7 +73,11 @@ struct cordon_bytes cordon_answer_stdout(const struct cordon_answer *answer);
 struct cordon_bytes cordon_answer_stderr(const struct cordon_answer *answer);
 struct cordon_bytes cordon_answer_result(const struct cordon_answer *answer); /* JSON; data NULL: none */
 /* The i-th artifact, true; false at the end. One that was dropped has a reason and no content. */
-struct cordon_artifact { const char *name, *reason; struct cordon_bytes content; uint64_t size; };
+struct cordon_artifact {
+    const char *name, *reason;
+    struct cordon_bytes content;
+    uint64_t size;
+};
 bool cordon_answer_artifact(const struct cordon_answer *answer, size_t i, struct cordon_artifact *ret);
 void cordon_answer_free(struct cordon_answer *answer);
 
@@ -75,18 +86,20 @@ struct cordon_event_writer {
     unsigned char carry[2][4];
     unsigned char carried[2];
 };
-/* Appends the event's lines (none, one or more, each with its newline): {"type":"stdout","data":…} with the data as text
- * where it is UTF-8, else "data_b64". The outcome's line comes last. */
+/* Appends the event's lines (none, one or more, each with its newline): {"type":"stdout","data":…} with the data as
+ * text where it is UTF-8, else "data_b64". The outcome's line comes last. */
 void cordon_event_write(struct cordon_event_writer *writer, const struct cordon_event *event, struct cordon_buf *to);
 /* The last line of a run that ended with an error after the headers went out: {"type":"error","error":{…}}. */
 void cordon_event_write_error(const struct cordon_error *err, struct cordon_buf *to);
 void cordon_outcome_write(const struct cordon_outcome *outcome, struct cordon_json *json);
-void cordon_timing_write(const struct cordon_outcome *outcome, struct cordon_json *json); /* {queue_ms,start_ms,run_ms,total_ms} */
+void cordon_timing_write(const struct cordon_outcome *outcome,
+                         struct cordon_json *json); /* {queue_ms,start_ms,run_ms,total_ms} */
 void cordon_error_write(const struct cordon_error *err, struct cordon_json *json); /* {"error":{"kind","message"}} */
 
 const char *cordon_cause_name(enum cordon_cause cause);
 const char *cordon_isolation_name(enum cordon_isolation isolation);
 int cordon_isolation_parse(const char *name, enum cordon_isolation *ret);
-int cordon_outcome_exit_status(const struct cordon_outcome *outcome); /* of the command line: 124, 125, 126, 137 or the program's own */
+int cordon_outcome_exit_status(
+    const struct cordon_outcome *outcome); /* of the command line: 124, 125, 126, 137 or the program's own */
 
 #endif

@@ -18,9 +18,22 @@
 
 enum cordon_setting_type { CORDON_SETTING_STRING, CORDON_SETTING_INT, CORDON_SETTING_BOOL, CORDON_SETTING_LIST };
 enum cordon_setting_scope { CORDON_SCOPE_DEPLOYMENT, CORDON_SCOPE_RUNTIME };
-enum cordon_setting_source { CORDON_SOURCE_DEFAULT, CORDON_SOURCE_FILE, CORDON_SOURCE_STORED, CORDON_SOURCE_ENVIRONMENT, CORDON_SOURCE_FLAG };
+enum cordon_setting_source {
+    CORDON_SOURCE_DEFAULT,
+    CORDON_SOURCE_FILE,
+    CORDON_SOURCE_STORED,
+    CORDON_SOURCE_ENVIRONMENT,
+    CORDON_SOURCE_FLAG
+};
 
-enum cordon_door { CORDON_DOOR_NATIVE, CORDON_DOOR_LANGFLOW, CORDON_DOOR_EXECUTOR_MANAGER, CORDON_DOOR_CREATEOS, CORDON_DOOR_E2B, CORDON_DOOR__COUNT };
+enum cordon_door {
+    CORDON_DOOR_NATIVE,
+    CORDON_DOOR_LANGFLOW,
+    CORDON_DOOR_EXECUTOR_MANAGER,
+    CORDON_DOOR_CREATEOS,
+    CORDON_DOOR_E2B,
+    CORDON_DOOR__COUNT
+};
 
 /* X(ID, env name, type, default text, min, max, unit, scope, secret, help) */
 enum cordon_setting {
@@ -33,11 +46,12 @@ enum cordon_setting {
 struct cordon_settings; /* opaque; immutable after load */
 
 struct cordon_settings_input {
-    const char *const *environ;      /* NULL-terminated NAME=VALUE; NULL: the process's */
-    const char *file;                /* path or NULL */
-    const char *const *flags;        /* NULL-terminated NAME=VALUE given on the command line; NULL: none */
+    const char *const *environ; /* NULL-terminated NAME=VALUE; NULL: the process's */
+    const char *file;           /* path or NULL */
+    const char *const *flags;   /* NULL-terminated NAME=VALUE given on the command line; NULL: none */
 };
-int cordon_settings_load(const struct cordon_settings_input *input, struct cordon_settings **ret, struct cordon_error *err);
+int cordon_settings_load(const struct cordon_settings_input *input, struct cordon_settings **ret,
+                         struct cordon_error *err);
 void cordon_settings_free(struct cordon_settings *settings);
 /* The i-th thing that whoever loaded should log at level warn (a value that fell back as its system documents, a name
  * that looks like a misspelt one); NULL at the end. */
@@ -46,16 +60,19 @@ const char *cordon_settings_warning(const struct cordon_settings *settings, size
 /* Values as a door sees them (alias set > native set > the alias's own default > native default). */
 int64_t cordon_settings_int(const struct cordon_settings *settings, enum cordon_door door, enum cordon_setting id);
 bool cordon_settings_bool(const struct cordon_settings *settings, enum cordon_door door, enum cordon_setting id);
-const char *cordon_settings_string(const struct cordon_settings *settings, enum cordon_door door, enum cordon_setting id);
+const char *cordon_settings_string(const struct cordon_settings *settings, enum cordon_door door,
+                                   enum cordon_setting id);
 /* LIST values: comma separated, trimmed, blanks dropped; the i-th entry or NULL. */
-const char *cordon_settings_item(const struct cordon_settings *settings, enum cordon_door door, enum cordon_setting id, size_t i);
+const char *cordon_settings_item(const struct cordon_settings *settings, enum cordon_door door, enum cordon_setting id,
+                                 size_t i);
 /* The name that an error should show for this door (the alias where one exists, else the native name). */
 const char *cordon_settings_name(enum cordon_door door, enum cordon_setting id);
 enum cordon_setting_source cordon_settings_source(const struct cordon_settings *settings, enum cordon_setting id);
 
 /* `cordon config show [--json]`, `cordon config explain NAME`, and the man page's section (mandoc/scdoc text). */
 void cordon_settings_show(const struct cordon_settings *settings, bool json, FILE *to);
-int cordon_settings_explain(const struct cordon_settings *settings, const char *name, FILE *to, struct cordon_error *err);
+int cordon_settings_explain(const struct cordon_settings *settings, const char *name, FILE *to,
+                            struct cordon_error *err);
 void cordon_settings_document(FILE *to);
 
 #endif

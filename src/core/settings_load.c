@@ -302,8 +302,8 @@ static int compare_names(const struct cordon_settings *settings, struct cordon_e
     return 0;
 }
 
-/* A default that the operator set beyond the largest that requests may set contradicts it. (A time limit is no matter of
- * safety: where no largest was set, the longer default is it.) */
+/* A default that the operator set beyond the largest that requests may set contradicts it. (A time limit is no matter
+ * of safety: where no largest was set, the longer default is it.) */
 static int compare_ceiling(const struct cordon_settings *settings, enum cordon_setting id, enum cordon_setting ceiling,
                            struct cordon_error *err)
 {

@@ -24,8 +24,8 @@ const struct cordon_alias_row cordon_alias_rows[CORDON_ALIAS_COUNT] = {
 #undef CORDON_ALIAS
 };
 
-static const char *const isolations[] = {"none", "namespace", "userspace-kernel", "software-emulated",
-                                         "hardware-virtualized", NULL};
+static const char *const isolations[] = {
+    "none", "namespace", "userspace-kernel", "software-emulated", "hardware-virtualized", NULL};
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
 static const char *const limits[] = {"memory", "pids", "cpu", "agent", NULL};
 
@@ -34,12 +34,8 @@ static const struct word_rule {
     enum cordon_setting id;
     const char *const *choices;
 } word_rules[] = {
-    {CORDON_SET_BACKEND, NULL},
-    {CORDON_SET_MIN_ISOLATION, isolations},
-    {CORDON_SET_LOG_LEVEL, log_levels},
-    {CORDON_SET_REQUIRE_LIMITS, limits},
-    {CORDON_SET_BACKEND_PLUGINS, NULL},
-    {CORDON_SET_ALLOWED_DOMAINS, NULL},
+    {CORDON_SET_BACKEND, NULL},          {CORDON_SET_MIN_ISOLATION, isolations}, {CORDON_SET_LOG_LEVEL, log_levels},
+    {CORDON_SET_REQUIRE_LIMITS, limits}, {CORDON_SET_BACKEND_PLUGINS, NULL},     {CORDON_SET_ALLOWED_DOMAINS, NULL},
 };
 
 const char *cordon_door_name(enum cordon_door door)
@@ -68,8 +64,7 @@ static bool answers(size_t slot, const char *name, bool short_names)
         return true;
     if (!short_names)
         return false;
-    return strcasecmp(own, name) == 0 ||
-           (slot < CORDON_SET__COUNT && strcasecmp(own + strlen("CORDON_"), name) == 0);
+    return strcasecmp(own, name) == 0 || (slot < CORDON_SET__COUNT && strcasecmp(own + strlen("CORDON_"), name) == 0);
 }
 
 size_t cordon_slot_find(const char *name, size_t from, bool short_names)

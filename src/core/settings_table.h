@@ -46,16 +46,16 @@ extern const struct cordon_setting_row cordon_setting_rows[CORDON_SET__COUNT];
 extern const struct cordon_alias_row cordon_alias_rows[CORDON_ALIAS_COUNT];
 
 struct cordon_setting_value {
-    char *text;       /* as given, trimmed; for shown texts and STRING */
+    char *text; /* as given, trimmed; for shown texts and STRING */
     int64_t number;
     bool truth;
-    char **items;     /* NULL-terminated, for LIST */
+    char **items; /* NULL-terminated, for LIST */
 };
 
 struct cordon_setting_slot {
     bool set;
     enum cordon_setting_source source;
-    int line;         /* in the file, else 0 */
+    int line; /* in the file, else 0 */
     struct cordon_setting_value value;
 };
 
@@ -78,15 +78,17 @@ static inline const struct cordon_alias_row *cordon_slot_alias(size_t slot)
 }
 const char *cordon_slot_name(size_t slot);
 const char *cordon_slot_fallback(size_t slot); /* NULL: the native slot answers */
-/* The first slot at or after `from` that answers to a name; short: also `timeout_s` and other spellings. Or SLOT_COUNT. */
+/* The first slot at or after `from` that answers to a name; short: also `timeout_s` and other spellings. Or SLOT_COUNT.
+ */
 size_t cordon_slot_find(const char *name, size_t from, bool short_names);
 const char *cordon_slot_near(const char *name); /* a name that was perhaps meant, or NULL */
 
-/* Reads a text into a value. 0; -EINVAL with what would be accepted in `needed` (a phrase); 1: fell back, as the alias's
- * system documents; -ENOMEM. */
+/* Reads a text into a value. 0; -EINVAL with what would be accepted in `needed` (a phrase); 1: fell back, as the
+ * alias's system documents; -ENOMEM. */
 int cordon_setting_read(size_t slot, const char *text, struct cordon_setting_value *ret, char needed[160]);
 void cordon_setting_value_done(struct cordon_setting_value *value);
-bool cordon_setting_same(enum cordon_setting id, const struct cordon_setting_value *a, const struct cordon_setting_value *b);
+bool cordon_setting_same(enum cordon_setting id, const struct cordon_setting_value *a,
+                         const struct cordon_setting_value *b);
 /* The value as `config show` has it: the native unit, lists joined, secrets hidden. */
 void cordon_setting_format(enum cordon_setting id, const struct cordon_setting_value *value, char *to, size_t size);
 

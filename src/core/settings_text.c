@@ -133,7 +133,8 @@ static void explain_bounds(int64_t min, int64_t max, const char *unit, FILE *to)
 
 static void explain_alias(const struct cordon_alias_row *alias, FILE *to)
 {
-    static const char *const forms[] = {NULL, "duration (NmNs, Ns, Nm, plain seconds)", "size (whole number with b, k, m or g)"};
+    static const char *const forms[] = {NULL, "duration (NmNs, Ns, Nm, plain seconds)",
+                                        "size (whole number with b, k, m or g)"};
     const struct cordon_setting_row *row = &cordon_setting_rows[alias->id];
     bool whole = alias->door == CORDON_DOOR_NATIVE;
     (void)fprintf(to, "\nalso %s (%s%s)\n", alias->name, whole ? "the whole daemon" : "the door ",
@@ -165,7 +166,8 @@ static void explain_row(const struct cordon_settings *settings, int id, FILE *to
         cordon_setting_format((enum cordon_setting)id, &slot->value, text, sizeof text);
         (void)fprintf(to, "  value    %s (%s%s%s", *text ? text : "(empty)", source_names[slot->source],
                       slot->set ? ": " : "", slot->set ? cordon_slot_name((size_t)(slot - settings->slots)) : "");
-        (void)fprintf(to, "%s%s)\n", door ? ", for the door " : "", door ? cordon_door_name((enum cordon_door)door) : "");
+        (void)fprintf(to, "%s%s)\n", door ? ", for the door " : "",
+                      door ? cordon_door_name((enum cordon_door)door) : "");
     }
     for (size_t i = 0; i < CORDON_ALIAS_COUNT; i++)
         if (cordon_alias_rows[i].id == (enum cordon_setting)id)
@@ -220,7 +222,8 @@ void cordon_settings_document(FILE *to)
                 continue;
             (void)fprintf(to, " Also ");
             put_scdoc(alias->name, to);
-            (void)fprintf(to, " (%s", alias->door == CORDON_DOOR_NATIVE ? "the whole daemon" : cordon_door_name(alias->door));
+            (void)fprintf(to, " (%s",
+                          alias->door == CORDON_DOOR_NATIVE ? "the whole daemon" : cordon_door_name(alias->door));
             if (alias->fallback)
                 (void)fprintf(to, ", default: %s", *alias->fallback ? alias->fallback : "empty");
             (void)fprintf(to, ").");

@@ -11,8 +11,8 @@
 
 struct scan {
     const char *p, *end;
-    const char *why;   /* the first fault, NULL while there is none */
-    uint64_t objects;  /* a bit a level: that container is an object */
+    const char *why;  /* the first fault, NULL while there is none */
+    uint64_t objects; /* a bit a level: that container is an object */
     unsigned depth;
 };
 _Static_assert(CORDON_VALUE_DEPTH <= 64, "one bit a level");
@@ -179,8 +179,8 @@ static bool skip_value(struct scan *scan)
         if (scan->p == scan->end)
             return fault(scan, "the end of the text where a value must be");
         char c = *scan->p;
-        bool good = c == '{' || c == '[' ? skip_opening(scan, &done)
-                    : c == '"'           ? skip_string(scan)
+        bool good = c == '{' || c == '['      ? skip_opening(scan, &done)
+                    : c == '"'                ? skip_string(scan)
                     : c == '-' || is_digit(c) ? skip_number(scan)
                                               : skip_word(scan);
         if (!good || (done && !skip_closings(scan)))
@@ -240,7 +240,8 @@ int cordon_value_parse(const char *text, size_t size, struct cordon_value *ret, 
 struct cordon_value_walk cordon_value_walk(const struct cordon_value *container)
 {
     assert(container->kind == CORDON_VALUE_ARRAY || container->kind == CORDON_VALUE_OBJECT);
-    return (struct cordon_value_walk){.p = container->data + 1, .end = container->data + container->size - 1,
+    return (struct cordon_value_walk){.p = container->data + 1,
+                                      .end = container->data + container->size - 1,
                                       .object = container->kind == CORDON_VALUE_OBJECT};
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading JSON that strangers wrote. The whole text is checked once (RFC 8259, UTF-8, depth); then values are slices of
- * that text, walked in place: no tree is built, so a body of 32 MiB of `[],[],…` costs nothing beyond itself, and what is
- * passed on (big integers, escapes) is passed on as it was written. Pure, fuzzed. (json-c, the usual choice here, spends
- * about 100 bytes for each such byte.)
+ * that text, walked in place: no tree is built, so a body of 32 MiB of `[],[],…` costs nothing beyond itself, and what
+ * is passed on (big integers, escapes) is passed on as it was written. Pure, fuzzed. (json-c, the usual choice here,
+ * spends about 100 bytes for each such byte.)
  */
 #ifndef CORDON_CORE_VALUE_H
 #define CORDON_CORE_VALUE_H
@@ -48,9 +48,9 @@ bool cordon_value_next(struct cordon_value_walk *walk, struct cordon_value *key,
  * is half a surrogate pair and so no character. */
 ssize_t cordon_value_string(const struct cordon_value *value, char *to);
 bool cordon_value_equals(const struct cordon_value *string, const char *text);
-bool cordon_value_true(const struct cordon_value *value); /* of a BOOL */
-bool cordon_value_number(const struct cordon_value *value, double *ret); /* false: no NUMBER, or not finite */
+bool cordon_value_true(const struct cordon_value *value);                  /* of a BOOL */
+bool cordon_value_number(const struct cordon_value *value, double *ret);   /* false: no NUMBER, or not finite */
 bool cordon_value_integer(const struct cordon_value *value, int64_t *ret); /* false: no whole number of that size */
-const char *cordon_value_kind_name(enum cordon_value_kind kind); /* "a string" */
+const char *cordon_value_kind_name(enum cordon_value_kind kind);           /* "a string" */
 
 #endif

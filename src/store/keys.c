@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys: "e2b_" and 160 random bits in hex. Only their SHA-256 is stored, which needs no salt or stretching, since there is
- * nothing to guess. Good keys are cached by their hash for as long as `PRAGMA data_version` says that no other process
- * wrote; what this process writes empties the cache itself. So a revocation counts from the next request on.
+ * Keys: "e2b_" and 160 random bits in hex. Only their SHA-256 is stored, which needs no salt or stretching, since there
+ * is nothing to guess. Good keys are cached by their hash for as long as `PRAGMA data_version` says that no other
+ * process wrote; what this process writes empties the cache itself. So a revocation counts from the next request on.
  */
 #include <assert.h>
 #include <errno.h>
@@ -37,8 +37,8 @@ static const char *const statements[CORDON_KEY_STATEMENT__COUNT] = {
 int cordon_keys_prepare(struct cordon_store *store, struct cordon_error *err)
 {
     for (size_t i = 0; i < CORDON_KEY_STATEMENT__COUNT; i++)
-        if (sqlite3_prepare_v3(store->db, statements[i], -1, SQLITE_PREPARE_PERSISTENT, &store->key_statements[i], NULL) !=
-            SQLITE_OK)
+        if (sqlite3_prepare_v3(store->db, statements[i], -1, SQLITE_PREPARE_PERSISTENT, &store->key_statements[i],
+                               NULL) != SQLITE_OK)
             return cordon_store_fail(store, "prepare the keys", err);
     return 0;
 }
@@ -277,8 +277,8 @@ int cordon_key_revoke(struct cordon_store *store, const char *id, struct cordon_
     if (r < 0)
         return r;
     if (r == 0)
-        return cordon_fail(err, -ENOENT, CORDON_ERROR_NOT_FOUND, "there is no key with id %.40s; `cordon key list` shows them",
-                           id);
+        return cordon_fail(err, -ENOENT, CORDON_ERROR_NOT_FOUND,
+                           "there is no key with id %.40s; `cordon key list` shows them", id);
     sqlite3_stmt *statement = lock_statement(store, CORDON_KEY_REVOKE);
     bind_text(statement, 1, id);
     (void)sqlite3_bind_int64(statement, 2, (int64_t)time(NULL));

@@ -127,8 +127,8 @@ static int open_folder(const char *state_dir, int *ret_fd, char **ret, struct co
         r = -errno;
     if (r < 0) {
         (void)cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE,
-                          "the state folder %.200s can't be used: %s; choose another with --state or CORDON_STATE", state_dir,
-                          strerror(-r));
+                          "the state folder %.200s can't be used: %s; choose another with --state or CORDON_STATE",
+                          state_dir, strerror(-r));
         return r;
     }
     *ret = CORDON_TAKE(real);

@@ -11,7 +11,8 @@
 
 struct cordon_store;
 
-int cordon_store_open(const char *state_dir, struct cordon_store **ret, struct cordon_error *err); /* creates, migrates */
+int cordon_store_open(const char *state_dir, struct cordon_store **ret,
+                      struct cordon_error *err); /* creates, migrates */
 void cordon_store_close(struct cordon_store *store);
 
 enum cordon_key_scope { CORDON_KEY_RUN = 1, CORDON_KEY_ADMIN = 2 }; /* admin may also run */
@@ -19,7 +20,7 @@ enum cordon_key_scope { CORDON_KEY_RUN = 1, CORDON_KEY_ADMIN = 2 }; /* admin may
 #define CORDON_KEY_TEXT 45 /* "e2b_" + 40 hex digits + NUL */
 
 struct cordon_key_info {
-    char id[17];             /* 16 hex digits, public */
+    char id[17]; /* 16 hex digits, public */
     char name[64];
     char tenant[40];
     enum cordon_key_scope scope;
@@ -27,13 +28,17 @@ struct cordon_key_info {
 };
 
 /* Makes a key; its text is returned this once. The caller wipes it. */
-int cordon_key_create(struct cordon_store *store, const char *name, enum cordon_key_scope scope, char text[CORDON_KEY_TEXT],
-                      struct cordon_key_info *ret, struct cordon_error *err);
-/* Constant-time in the secret; UNAUTHENTICATED when unknown, malformed or revoked. A small cache keeps it off the disk. */
-int cordon_key_check(struct cordon_store *store, const char *text, size_t size, struct cordon_key_info *ret, struct cordon_error *err);
-/* each: called under the store's lock, so it must not call the store; a non-zero return ends the list (negative: it is the return). */
-int cordon_key_list(struct cordon_store *store, int (*each)(void *context, const struct cordon_key_info *key), void *context, struct cordon_error *err);
+int cordon_key_create(struct cordon_store *store, const char *name, enum cordon_key_scope scope,
+                      char text[CORDON_KEY_TEXT], struct cordon_key_info *ret, struct cordon_error *err);
+/* Constant-time in the secret; UNAUTHENTICATED when unknown, malformed or revoked. A small cache keeps it off the disk.
+ */
+int cordon_key_check(struct cordon_store *store, const char *text, size_t size, struct cordon_key_info *ret,
+                     struct cordon_error *err);
+/* each: called under the store's lock, so it must not call the store; a non-zero return ends the list (negative: it is
+ * the return). */
+int cordon_key_list(struct cordon_store *store, int (*each)(void *context, const struct cordon_key_info *key),
+                    void *context, struct cordon_error *err);
 int cordon_key_revoke(struct cordon_store *store, const char *id, struct cordon_error *err); /* NOT_FOUND */
-int cordon_key_count(struct cordon_store *store, struct cordon_error *err);                  /* live ones, or negative */
+int cordon_key_count(struct cordon_store *store, struct cordon_error *err); /* live ones, or negative */
 
 #endif

@@ -79,7 +79,8 @@ const struct cordon_backend fake_backend = {
     .run_close = fake_close,
 };
 
-static const struct cordon_capabilities none_caps = {.struct_size = sizeof none_caps, .languages = "python", .network = true};
+static const struct cordon_capabilities none_caps = {
+    .struct_size = sizeof none_caps, .languages = "python", .network = true};
 
 static const struct cordon_capabilities *get_none_caps(void)
 {

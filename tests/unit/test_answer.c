@@ -66,13 +66,19 @@ static void a_whole_run_is_one_object(void **state)
     char *text = written(answer);
     assert_string_equal(
         text,
-        "{\"stdout\":\"a\xC3\xA4\\n\",\"stderr\":\"x\xEF\xBF\xBDy\",\"stderr_b64\":\"eP95\",\"exit_code\":3,\"outcome\":{\"cause\":"
-        "\"exited\",\"exit_code\":3,\"signal\":null,\"limit_hit\":null,\"message\":\"\",\"backend\":\"local\",\"isolation\":"
+        "{\"stdout\":\"a\xC3\xA4\\n\",\"stderr\":\"x\xEF\xBF\xBDy\",\"stderr_b64\":\"eP95\",\"exit_code\":3,"
+        "\"outcome\":{\"cause\":"
+        "\"exited\",\"exit_code\":3,\"signal\":null,\"limit_hit\":null,\"message\":\"\",\"backend\":\"local\","
+        "\"isolation\":"
         "\"namespace\",\"warm\":true,\"cpu_ms\":2.500,\"memory_peak_bytes\":4096,\"oom_kills\":0,\"processes_left\":0,"
-        "\"stdout\":{\"bytes\":4,\"kept\":4,\"truncated\":false},\"stderr\":{\"bytes\":3,\"kept\":3,\"truncated\":false},"
-        "\"artifacts_dropped\":1,\"syscalls_denied\":0,\"blocked_syscall\":null,\"result_error\":null},\"result\":{\"a\":1},"
-        "\"artifacts\":[{\"name\":\"p\\\"\xEF\xBF\xBD\",\"size\":2,\"content_b64\":\"aGk=\"},{\"name\":\"big\",\"size\":99,"
-        "\"dropped\":\"too large\"}],\"backend\":\"local\",\"timing\":{\"queue_ms\":0.001,\"start_ms\":2.000,\"run_ms\":3.000,"
+        "\"stdout\":{\"bytes\":4,\"kept\":4,\"truncated\":false},\"stderr\":{\"bytes\":3,\"kept\":3,\"truncated\":"
+        "false},"
+        "\"artifacts_dropped\":1,\"syscalls_denied\":0,\"blocked_syscall\":null,\"result_error\":null},\"result\":{"
+        "\"a\":1},"
+        "\"artifacts\":[{\"name\":\"p\\\"\xEF\xBF\xBD\",\"size\":2,\"content_b64\":\"aGk=\"},{\"name\":\"big\","
+        "\"size\":99,"
+        "\"dropped\":\"too "
+        "large\"}],\"backend\":\"local\",\"timing\":{\"queue_ms\":0.001,\"start_ms\":2.000,\"run_ms\":3.000,"
         "\"total_ms\":5.001}}");
     free(text);
     struct cordon_artifact artifact;
@@ -89,7 +95,8 @@ static void what_is_beyond_the_limits_is_not_kept_and_told(void **state)
     for (int i = 0; i < 100; i++) {
         add(answer, data_event(CORDON_EVENT_STDOUT, "0123456", 7));
         add(answer, data_event(CORDON_EVENT_STDERR, "0123456", 7));
-        add(answer, (struct cordon_event){.type = CORDON_EVENT_ARTIFACT, .name = "n", .data = {"12345", (size_t)i % 6}});
+        add(answer,
+            (struct cordon_event){.type = CORDON_EVENT_ARTIFACT, .name = "n", .data = {"12345", (size_t)i % 6}});
     }
     for (int i = 0; i < 5000; i++)
         add(answer, (struct cordon_event){.type = CORDON_EVENT_DROPPED, .name = NULL, .reason = NULL});
@@ -247,10 +254,14 @@ static void exit_statuses_are_the_command_lines(void **state)
         struct cordon_outcome outcome;
         int status;
     } cases[] = {
-        {{.cause = CORDON_CAUSE_EXITED, .exit_code = 7}, 7},       {{.cause = CORDON_CAUSE_SIGNALLED, .signal = 11}, 139},
-        {{.cause = CORDON_CAUSE_TIMEOUT, .exit_code = -1}, 124},   {{.cause = CORDON_CAUSE_MEMORY, .exit_code = 137}, 137},
-        {{.cause = CORDON_CAUSE_REFUSED}, 126},                    {{.cause = CORDON_CAUSE_INFRASTRUCTURE}, 125},
-        {{.cause = CORDON_CAUSE_UNAVAILABLE}, 125},                {{.cause = CORDON_CAUSE_CANCELLED}, 125},
+        {{.cause = CORDON_CAUSE_EXITED, .exit_code = 7}, 7},
+        {{.cause = CORDON_CAUSE_SIGNALLED, .signal = 11}, 139},
+        {{.cause = CORDON_CAUSE_TIMEOUT, .exit_code = -1}, 124},
+        {{.cause = CORDON_CAUSE_MEMORY, .exit_code = 137}, 137},
+        {{.cause = CORDON_CAUSE_REFUSED}, 126},
+        {{.cause = CORDON_CAUSE_INFRASTRUCTURE}, 125},
+        {{.cause = CORDON_CAUSE_UNAVAILABLE}, 125},
+        {{.cause = CORDON_CAUSE_CANCELLED}, 125},
         {{.cause = CORDON_CAUSE_OUTPUT_LIMIT, .exit_code = -1}, 125},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -266,7 +277,7 @@ static void names_round_trip(void **state)
     }
     assert_true(cordon_isolation_parse("Namespace", &isolation) < 0);
     assert_string_equal(cordon_cause_name((enum cordon_cause)99), "unknown");
-    assert_string_equal(cordon_isolation_name((enum cordon_isolation)-1), "unknown");
+    assert_string_equal(cordon_isolation_name((enum cordon_isolation) - 1), "unknown");
 }
 
 int main(void)

@@ -87,9 +87,9 @@ static void utf8_is_judged_as_unicode_says(void **state)
         {"\xC3", 1, 0, false},
         {"a\xE2\x82", 3, 1, false},
         {"a\xF0\x9F\x98", 4, 1, false},
-        {"\xC0\x80", 2, 2, false},             /* overlong */
-        {"\xED\xA0\x80", 3, 3, false},         /* surrogate */
-        {"\xF4\x90\x80\x80", 4, 4, false},     /* beyond U+10FFFF */
+        {"\xC0\x80", 2, 2, false},         /* overlong */
+        {"\xED\xA0\x80", 3, 3, false},     /* surrogate */
+        {"\xF4\x90\x80\x80", 4, 4, false}, /* beyond U+10FFFF */
         {"\xFF", 1, 1, false},
         {"\0", 1, 1, true},
     };

@@ -294,8 +294,8 @@ static void runs_are_counted(void **state)
     cordon_metrics_set(CORDON_METRIC_HTTP_CONNECTIONS, 3);
     cordon_metrics_write(&after);
     static const char *const rising[] = {"\ncordon_runs_total{backend=\"local\",language=\"python\",cause=\"exited\"} ",
-                                         "\ncordon_errors_total{kind=\"invalid_request\"} ", "\ncordon_total_seconds_count ",
-                                         "\ncordon_runs_admitted_total "};
+                                         "\ncordon_errors_total{kind=\"invalid_request\"} ",
+                                         "\ncordon_total_seconds_count ", "\ncordon_runs_admitted_total "};
     for (size_t i = 0; i < sizeof rising / sizeof *rising; i++) {
         const char *a = strstr(before.data, rising[i]), *b = strstr(after.data, rising[i]);
         assert_non_null(b);

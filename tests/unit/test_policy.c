@@ -73,8 +73,9 @@ static void langflow_demands_hardware(void **state)
     struct ask ask = ask_with(load_settings("LANGFLOW_SANDBOX_BACKEND=local", NULL), CORDON_DOOR_LANGFLOW);
     for (int i = 0; i < CORDON_ISOLATION_HARDWARE_VIRTUALIZED; i++) {
         fake.caps.isolation = (enum cordon_isolation)i;
-        refuses(&ask, true, PARTS("LANGFLOW_SANDBOX_BACKEND", "not a hardware-virtualized boundary",
-                                  cordon_isolation_name((enum cordon_isolation)i)));
+        refuses(&ask, true,
+                PARTS("LANGFLOW_SANDBOX_BACKEND", "not a hardware-virtualized boundary",
+                      cordon_isolation_name((enum cordon_isolation)i)));
     }
     fake.caps.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
     accepts(&ask, false);
@@ -83,7 +84,8 @@ static void langflow_demands_hardware(void **state)
 
 static void none_runs_only_where_named_and_allowed(void **state)
 {
-    struct ask ask = ask_with(load_settings("CORDON_MIN_ISOLATION=none", "CORDON_BACKEND=none", NULL), CORDON_DOOR_NATIVE);
+    struct ask ask =
+        ask_with(load_settings("CORDON_MIN_ISOLATION=none", "CORDON_BACKEND=none", NULL), CORDON_DOOR_NATIVE);
     assert_int_equal(cordon_registry_find("none", "X", &ask.backend, NULL), 0);
     refuses(&ask, false, PARTS("CORDON_BACKEND", "isolates nothing"));
     refuses(&ask, true, PARTS("CORDON_ALLOW_NONE", "false"));
@@ -102,7 +104,8 @@ static void none_runs_only_where_named_and_allowed(void **state)
 
 static void a_backend_of_isolation_none_by_another_name_is_not_none(void **state)
 {
-    struct ask ask = ask_with(load_settings("CORDON_ALLOW_NONE=1", "CORDON_MIN_ISOLATION=none", NULL), CORDON_DOOR_NATIVE);
+    struct ask ask =
+        ask_with(load_settings("CORDON_ALLOW_NONE=1", "CORDON_MIN_ISOLATION=none", NULL), CORDON_DOOR_NATIVE);
     fake.caps.isolation = CORDON_ISOLATION_NONE;
     refuses(&ask, true, PARTS("CORDON_ALLOW_NONE"));
     done(&ask);
@@ -165,7 +168,8 @@ static void the_backends_time_cap_holds(void **state)
 
 static void egress_exceptions_must_be_accepted_by_name(void **state)
 {
-    struct ask ask = ask_with(load_settings("CORDON_ACCEPT_EGRESS_EXCEPTIONS=169.254.0.0/16", NULL), CORDON_DOOR_NATIVE);
+    struct ask ask =
+        ask_with(load_settings("CORDON_ACCEPT_EGRESS_EXCEPTIONS=169.254.0.0/16", NULL), CORDON_DOOR_NATIVE);
     fake.caps.egress_exceptions = "169.254.0.0/16";
     accepts(&ask, false);
     fake.caps.egress_exceptions = "169.254.0.0/16, fe80::/10";
@@ -212,7 +216,8 @@ static void limits_files_and_artifacts_must_be_held(void **state)
 static void the_first_failing_rule_wins(void **state)
 {
     struct ask ask = ask_with(load_settings("CORDON_ALLOWED_DOMAINS=a.com", NULL), CORDON_DOOR_NATIVE);
-    fake.caps = (struct cordon_capabilities){.struct_size = sizeof fake.caps, .max_timeout_s = 1, .egress_exceptions = "x"};
+    fake.caps =
+        (struct cordon_capabilities){.struct_size = sizeof fake.caps, .max_timeout_s = 1, .egress_exceptions = "x"};
     refuses(&ask, true, PARTS("CORDON_ALLOW_NONE"));
     fake.caps.isolation = CORDON_ISOLATION_NAMESPACE;
     refuses(&ask, true, PARTS("CORDON_ALLOW_NETWORK"));

@@ -75,9 +75,12 @@ static void every_field_is_read(void **state)
 {
     struct cordon_run_request run = read_body(
         "{\"language\":\"NodeJS\",\"code_b64\":\"/wBh\",\"arguments\":{\"n\":12345678901234567890, \"s\":\"\\ud800\"},"
-        "\"stdin\":{\"b64\":\"AAE=\"},\"env\":{\"A\":\"1\",\"_b2\":\"x=\\ny\"},\"files\":[{\"path\":\"a/b\",\"content\":\"hi\"},"
-        "{\"path\":\"/tmp/c\",\"content_b64\":\"/w==\",\"mode\":\"0755\"},{\"mode\":384,\"content\":\"\",\"path\":\"d\"}],"
-        "\"timeout_s\":1.0005,\"memory_mb\":64,\"cpu_s\":0.5,\"disk_mb\":8,\"network\":true,\"allowed_domains\":[\"a.com\"],"
+        "\"stdin\":{\"b64\":\"AAE=\"},\"env\":{\"A\":\"1\",\"_b2\":\"x=\\ny\"},\"files\":[{\"path\":\"a/"
+        "b\",\"content\":\"hi\"},"
+        "{\"path\":\"/tmp/c\",\"content_b64\":\"/"
+        "w==\",\"mode\":\"0755\"},{\"mode\":384,\"content\":\"\",\"path\":\"d\"}],"
+        "\"timeout_s\":1.0005,\"memory_mb\":64,\"cpu_s\":0.5,\"disk_mb\":8,\"network\":true,\"allowed_domains\":[\"a."
+        "com\"],"
         "\"artifacts\":true,\"backend\":\"local\",\"fresh_interpreter\":true}");
     const struct cordon_request *r = &run.request;
     assert_string_equal(r->language, "javascript");
@@ -108,9 +111,11 @@ static void every_field_is_read(void **state)
 
 static void null_is_absent(void **state)
 {
-    struct cordon_run_request run = read_body(
-        "{\"language\":\"sh\",\"code\":\"\\u0000 \",\"code_b64\":null,\"arguments\":null,\"stdin\":null,\"env\":null,\"files\":null,"
-        "\"timeout_s\":null,\"memory_mb\":null,\"network\":null,\"allowed_domains\":null,\"backend\":null,\"guest\":null}");
+    struct cordon_run_request run =
+        read_body("{\"language\":\"sh\",\"code\":\"\\u0000 "
+                  "\",\"code_b64\":null,\"arguments\":null,\"stdin\":null,\"env\":null,\"files\":null,"
+                  "\"timeout_s\":null,\"memory_mb\":null,\"network\":null,\"allowed_domains\":null,\"backend\":null,"
+                  "\"guest\":null}");
     assert_string_equal(run.request.language, "bash");
     assert_bytes(run.request.code, "\0 ", 2);
     assert_null(run.request.arguments.data);
@@ -120,7 +125,8 @@ static void null_is_absent(void **state)
 
 static void files_may_be_an_object(void **state)
 {
-    struct cordon_run_request run = read_body(P "\"files\":{\"a\":\"1\",\"b\":{\"content_b64\":\"Mg==\",\"mode\":\"600\"}}}");
+    struct cordon_run_request run =
+        read_body(P "\"files\":{\"a\":\"1\",\"b\":{\"content_b64\":\"Mg==\",\"mode\":\"600\"}}}");
     assert_int_equal(run.request.file_count, 2);
     assert_string_equal(run.request.files[1].path, "b");
     assert_bytes(run.request.files[1].content, "2", 1);
@@ -171,7 +177,8 @@ static void wrong_types_and_bounds_name_the_field(void **state)
     refuses(P "\"stdin\":{}}", "stdin must be a string or");
     refuses(P "\"stdin\":[]}", "stdin must be a string or");
     refuses(P "\"backend\":\"\"}", "backend must be a name");
-    refuses(P "\"backend\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}", "backend must be a name");
+    refuses(P "\"backend\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+            "backend must be a name");
     refuses(P "\"allowed_domains\":\"a.com\"}", "allowed_domains must be an array");
     refuses(P "\"allowed_domains\":[\"http://a.com\"]}", "is no domain name");
     refuses(P "\"allowed_domains\":[\"a..com\"]}", "is no domain name");
@@ -191,7 +198,8 @@ static void environment_rules(void **state)
     refuses(P "\"env\":{\"A\\u0000B\":\"x\"}}", "NUL");
     refuses(P "\"env\":{\"A\":\"x\\u0000\"}}", "NUL");
     refuses(P "\"env\":{\"A\":\"x\",\"A\":\"y\"}}", "A is given twice");
-    refuses(P "\"env\":{\"ld_Preload\":\"x\",\"OK\":\"1\",\"Bash_Env\":\"\",\"PATH\":\"/\"}}", "ld_Preload, Bash_Env, PATH may not be set");
+    refuses(P "\"env\":{\"ld_Preload\":\"x\",\"OK\":\"1\",\"Bash_Env\":\"\",\"PATH\":\"/\"}}",
+            "ld_Preload, Bash_Env, PATH may not be set");
     struct cordon_run_request run = read_body(P "\"env\":{\"PATHS\":\"x\",\"HOME\":\"y\",\"A\":\"\"}}");
     assert_int_equal(run.request.env_count, 3);
     cordon_run_request_done(&run);
@@ -288,7 +296,7 @@ static void hand_filled_requests_are_checked(void **state)
     struct cordon_run_request run;
     cordon_run_request_init(settings, CORDON_DOOR_NATIVE, &run);
     assert_true(cordon_run_request_check(settings, &run, &err) < 0); /* no language */
-    run.request.language = "py";                                    /* not the canonical name */
+    run.request.language = "py";                                     /* not the canonical name */
     assert_true(cordon_run_request_check(settings, &run, &err) < 0);
     run.request.language = "python";
     assert_int_equal(cordon_run_request_check(settings, &run, &err), 0);

@@ -107,9 +107,9 @@ static void two_names_that_differ_stop_the_start(void **state)
     (void)refused("LANGFLOW_SANDBOX_TIMEOUT_SECONDS=30", "SANDBOX_TIMEOUT=10s");
     (void)refused("CORDON_ALLOW_NETWORK=true", "LANGFLOW_SANDBOX_ALLOW_NETWORK=0");
     (void)refused("CORDON_ALLOWED_DOMAINS=a.com", "LANGFLOW_SANDBOX_ALLOWED_DOMAINS=a.com,b.com");
-    struct cordon_settings *s = load_settings("CORDON_MEMORY_MB=256", "SANDBOX_MAX_MEMORY=256m", "CORDON_ALLOW_NETWORK=1",
-                                              "LANGFLOW_SANDBOX_ALLOW_NETWORK=Yes", "CORDON_BACKEND=Local",
-                                              "LANGFLOW_SANDBOX_BACKEND= local ", NULL);
+    struct cordon_settings *s = load_settings("CORDON_MEMORY_MB=256", "SANDBOX_MAX_MEMORY=256m",
+                                              "CORDON_ALLOW_NETWORK=1", "LANGFLOW_SANDBOX_ALLOW_NETWORK=Yes",
+                                              "CORDON_BACKEND=Local", "LANGFLOW_SANDBOX_BACKEND= local ", NULL);
     cordon_settings_free(s); /* the same in another spelling is no conflict */
 }
 
@@ -120,13 +120,24 @@ static void durations_and_sizes_read_as_documented(void **state)
         int64_t number;
         bool warned;
     } cases[] = {
-        {"SANDBOX_TIMEOUT=90s", 90, false},   {"SANDBOX_TIMEOUT=2m", 120, false}, {"SANDBOX_TIMEOUT=1M30S", 90, false},
-        {"SANDBOX_TIMEOUT=60", 60, false},    {"SANDBOX_TIMEOUT=", 10, true},     {"SANDBOX_TIMEOUT=0", 10, true},
-        {"SANDBOX_TIMEOUT=30s2m", 10, true},  {"SANDBOX_TIMEOUT=2m30", 10, true}, {"SANDBOX_TIMEOUT=-5s", 10, true},
-        {"SANDBOX_TIMEOUT=1.5s", 10, true},   {"SANDBOX_TIMEOUT=99999999999999999999s", 10, true},
-        {"SANDBOX_MAX_MEMORY=1g", 1024, false}, {"SANDBOX_MAX_MEMORY=512M", 512, false},
-        {"SANDBOX_MAX_MEMORY=20480k", 20, false}, {"SANDBOX_MAX_MEMORY=33554432b", 32, false},
-        {"SANDBOX_MAX_MEMORY=512", 256, true}, {"SANDBOX_MAX_MEMORY=0m", 256, true}, {"SANDBOX_MAX_MEMORY=1.5g", 256, true},
+        {"SANDBOX_TIMEOUT=90s", 90, false},
+        {"SANDBOX_TIMEOUT=2m", 120, false},
+        {"SANDBOX_TIMEOUT=1M30S", 90, false},
+        {"SANDBOX_TIMEOUT=60", 60, false},
+        {"SANDBOX_TIMEOUT=", 10, true},
+        {"SANDBOX_TIMEOUT=0", 10, true},
+        {"SANDBOX_TIMEOUT=30s2m", 10, true},
+        {"SANDBOX_TIMEOUT=2m30", 10, true},
+        {"SANDBOX_TIMEOUT=-5s", 10, true},
+        {"SANDBOX_TIMEOUT=1.5s", 10, true},
+        {"SANDBOX_TIMEOUT=99999999999999999999s", 10, true},
+        {"SANDBOX_MAX_MEMORY=1g", 1024, false},
+        {"SANDBOX_MAX_MEMORY=512M", 512, false},
+        {"SANDBOX_MAX_MEMORY=20480k", 20, false},
+        {"SANDBOX_MAX_MEMORY=33554432b", 32, false},
+        {"SANDBOX_MAX_MEMORY=512", 256, true},
+        {"SANDBOX_MAX_MEMORY=0m", 256, true},
+        {"SANDBOX_MAX_MEMORY=1.5g", 256, true},
         {"SANDBOX_MAX_MEMORY=99999999999999g", 256, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -143,7 +154,8 @@ static void durations_and_sizes_read_as_documented(void **state)
 
 static void bad_values_name_what_is_needed(void **state)
 {
-    assert_has(refused("CORDON_TIMEOUT_S=abc", NULL), "CORDON_TIMEOUT_S is \"abc\" (the environment): a whole number from 1");
+    assert_has(refused("CORDON_TIMEOUT_S=abc", NULL),
+               "CORDON_TIMEOUT_S is \"abc\" (the environment): a whole number from 1");
     assert_has(refused("CORDON_TIMEOUT_S=0", NULL), "from 1 to 86400 s");
     assert_has(refused("CORDON_TIMEOUT_S=30s", NULL), "CORDON_TIMEOUT_S");
     assert_has(refused("CORDON_TIMEOUT_S=", NULL), "CORDON_TIMEOUT_S");
@@ -160,7 +172,8 @@ static void bad_values_name_what_is_needed(void **state)
 
 static void bools_are_pydantics(void **state)
 {
-    static const char *const yes[] = {"1", "true", "T", "YES", "y", "On"}, *const no[] = {"0", "False", "f", "no", "N", "off"};
+    static const char *const yes[] = {"1", "true", "T", "YES", "y", "On"}, *const no[] = {"0",  "False", "f",
+                                                                                          "no", "N",     "off"};
     char pair[64];
     for (size_t i = 0; i < 6; i++) {
         (void)snprintf(pair, sizeof pair, "CORDON_LOG_JSON=%s", yes[i]);
@@ -253,7 +266,8 @@ static void rows_must_agree(void **state)
 
 static void the_doors_name_is_the_aliass(void **state)
 {
-    assert_string_equal(cordon_settings_name(CORDON_DOOR_LANGFLOW, CORDON_SET_TIMEOUT_S), "LANGFLOW_SANDBOX_TIMEOUT_SECONDS");
+    assert_string_equal(cordon_settings_name(CORDON_DOOR_LANGFLOW, CORDON_SET_TIMEOUT_S),
+                        "LANGFLOW_SANDBOX_TIMEOUT_SECONDS");
     assert_string_equal(cordon_settings_name(CORDON_DOOR_E2B, CORDON_SET_TIMEOUT_S), "CORDON_TIMEOUT_S");
     assert_string_equal(cordon_settings_name(CORDON_DOOR_NATIVE, CORDON_SET_POOL_PYTHON), "CORDON_POOL_PYTHON");
 }
@@ -272,7 +286,9 @@ static char *printed(const struct cordon_settings *s, int what)
     else if (what == 2)
         cordon_settings_document(to);
     else
-        assert_int_equal(cordon_settings_explain(s, what == 3 ? "sandbox_timeout" : "SANDBOX_EXECUTOR_MANAGER_POOL_SIZE", to, &err), 0);
+        assert_int_equal(
+            cordon_settings_explain(s, what == 3 ? "sandbox_timeout" : "SANDBOX_EXECUTOR_MANAGER_POOL_SIZE", to, &err),
+            0);
     (void)fclose(to);
     return text;
 }
@@ -293,7 +309,9 @@ static void all_texts_name_all_settings(void **state)
     assert_has(text, "executor-manager=10");
     free(text);
     text = printed(s, 1);
-    assert_has(text, "\"name\":\"CORDON_PIDS\",\"value\":77,\"type\":\"int\",\"unit\":\"processes\",\"source\":\"environment\"");
+    assert_has(
+        text,
+        "\"name\":\"CORDON_PIDS\",\"value\":77,\"type\":\"int\",\"unit\":\"processes\",\"source\":\"environment\"");
     free(text);
     text = printed(s, 3);
     assert_has(text, "also SANDBOX_TIMEOUT (the door executor-manager)");

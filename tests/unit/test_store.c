@@ -62,7 +62,8 @@ static struct cordon_store *open_store(void)
     return store;
 }
 
-static void create(struct cordon_store *store, const char *name, char text[CORDON_KEY_TEXT], struct cordon_key_info *info)
+static void create(struct cordon_store *store, const char *name, char text[CORDON_KEY_TEXT],
+                   struct cordon_key_info *info)
 {
     struct cordon_error err = {0};
     if (cordon_key_create(store, name, CORDON_KEY_RUN, text, info, &err) < 0)
@@ -112,9 +113,14 @@ static void malformed_and_unknown_keys_are_refused(void **unused)
     struct cordon_key_info info;
     struct cordon_error err = {0};
     create(store, "a", text, &info);
-    static const char *const bad[] = {"", "e2b_", "Bearer x", "e2b_0000000000000000000000000000000000000000",
-                                      "E2B_0000000000000000000000000000000000000000", "e2b_00000000000000000000000000000000000000000",
-                                      "e2b_000000000000000000000000000000000000000g", "' OR 1=1 --"};
+    static const char *const bad[] = {"",
+                                      "e2b_",
+                                      "Bearer x",
+                                      "e2b_0000000000000000000000000000000000000000",
+                                      "E2B_0000000000000000000000000000000000000000",
+                                      "e2b_00000000000000000000000000000000000000000",
+                                      "e2b_000000000000000000000000000000000000000g",
+                                      "' OR 1=1 --"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(good(store, bad[i]));
     assert_true(cordon_key_check(store, text, 43, &info, &err) < 0);
@@ -335,7 +341,8 @@ static void a_newer_or_damaged_store_is_refused(void **unused)
     assert_non_null(strstr(err.message, "newer"));
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    (void)fprintf(file, "%s", "this is not a database, but long enough to be taken for the header of one, isn't it? Yes it is.");
+    (void)fprintf(file, "%s",
+                  "this is not a database, but long enough to be taken for the header of one, isn't it? Yes it is.");
     (void)fclose(file);
     assert_true(cordon_store_open(state, &store, &err) < 0);
     assert_int_equal(err.kind, CORDON_ERROR_INFRASTRUCTURE);
@@ -385,18 +392,12 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(keys_are_made_and_checked),
-        TEST(malformed_and_unknown_keys_are_refused),
-        TEST(names_and_scopes_are_checked),
-        TEST(revoked_keys_are_refused_at_once),
-        TEST(another_process_is_seen_at_once),
-        TEST(keys_are_listed_and_a_list_can_be_ended),
-        TEST(files_are_for_their_owner_only),
-        TEST(root_leaves_files_to_the_folders_owner),
-        TEST(links_are_not_followed),
-        TEST(a_newer_or_damaged_store_is_refused),
-        TEST(a_folder_that_can_not_be_is_told),
-        TEST(threads_share_it),
+        TEST(keys_are_made_and_checked),        TEST(malformed_and_unknown_keys_are_refused),
+        TEST(names_and_scopes_are_checked),     TEST(revoked_keys_are_refused_at_once),
+        TEST(another_process_is_seen_at_once),  TEST(keys_are_listed_and_a_list_can_be_ended),
+        TEST(files_are_for_their_owner_only),   TEST(root_leaves_files_to_the_folders_owner),
+        TEST(links_are_not_followed),           TEST(a_newer_or_damaged_store_is_refused),
+        TEST(a_folder_that_can_not_be_is_told), TEST(threads_share_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

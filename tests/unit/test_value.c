@@ -26,9 +26,25 @@ static bool parses(const char *text, size_t size, struct cordon_value *ret)
 static void json_is_accepted(void **state)
 {
     static const char *const good[] = {
-        "{}", "[]", " [ ] ", "{\"a\":1}", "[1,2,[3,{\"b\":[]}]]", "\"\"", "0", "-0", "-0.5e+10", "1E3", "true", "false",
-        "null", "\"\\u0000\\ud83d\\ude00\\n\\/\"", "\"\xC3\xA4\x7F\"", "123456789012345678901234567890", "\n\t[\r\n1 , 2 ]\n",
-        "{\"a\":{},\"a\":{}}", "\"\\ud800\"",
+        "{}",
+        "[]",
+        " [ ] ",
+        "{\"a\":1}",
+        "[1,2,[3,{\"b\":[]}]]",
+        "\"\"",
+        "0",
+        "-0",
+        "-0.5e+10",
+        "1E3",
+        "true",
+        "false",
+        "null",
+        "\"\\u0000\\ud83d\\ude00\\n\\/\"",
+        "\"\xC3\xA4\x7F\"",
+        "123456789012345678901234567890",
+        "\n\t[\r\n1 , 2 ]\n",
+        "{\"a\":{},\"a\":{}}",
+        "\"\\ud800\"",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         if (!parses(good[i], strlen(good[i]), NULL))
@@ -38,11 +54,57 @@ static void json_is_accepted(void **state)
 static void what_is_not_json_is_refused(void **state)
 {
     static const char *const bad[] = {
-        "", " ", "{", "}", "[", "]", "[1", "[1,", "[1,]", "[,1]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{'a':1}",
-        "{\"a\":1 \"b\":2}", "[1 2]", "[1}", "{\"a\":1]", "1 2", "01", "1.", ".5", "-", "+1", "1e", "1e+", "0x10", "NaN",
-        "Infinity", "-Infinity", "tru", "truex", "nul", "\"", "\"\\", "\"\\x\"", "\"\\u12\"", "\"\\u123g\"", "\"a\nb\"",
-        "\"\t\"", "// x\n1", "/* */1", "\xEF\xBB\xBF{}", "\"\xFF\"", "\"\xC0\x80\"", "\"\xED\xA0\x80\"", "[1]x", "{\"a\":1}{",
-        "{1:2}", "{\"a\"::1}",
+        "",
+        " ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "[1",
+        "[1,",
+        "[1,]",
+        "[,1]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1,}",
+        "{a:1}",
+        "{'a':1}",
+        "{\"a\":1 \"b\":2}",
+        "[1 2]",
+        "[1}",
+        "{\"a\":1]",
+        "1 2",
+        "01",
+        "1.",
+        ".5",
+        "-",
+        "+1",
+        "1e",
+        "1e+",
+        "0x10",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "tru",
+        "truex",
+        "nul",
+        "\"",
+        "\"\\",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "\"\\u123g\"",
+        "\"a\nb\"",
+        "\"\t\"",
+        "// x\n1",
+        "/* */1",
+        "\xEF\xBB\xBF{}",
+        "\"\xFF\"",
+        "\"\xC0\x80\"",
+        "\"\xED\xA0\x80\"",
+        "[1]x",
+        "{\"a\":1}{",
+        "{1:2}",
+        "{\"a\"::1}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (parses(bad[i], strlen(bad[i]), NULL))
@@ -143,9 +205,16 @@ static void numbers_are_taken_exactly_or_not(void **state)
         bool whole;
         int64_t number;
     } cases[] = {
-        {"0", true, 0},          {"-7", true, -7},     {"3e2", true, 300},  {"30.0", true, 30},
-        {"1.5", false, 0},       {"1e999", false, 0},  {"\"1\"", false, 0}, {"9007199254740992", true, 9007199254740992},
-        {"9007199254740994", false, 0}, {"true", false, 0},
+        {"0", true, 0},
+        {"-7", true, -7},
+        {"3e2", true, 300},
+        {"30.0", true, 30},
+        {"1.5", false, 0},
+        {"1e999", false, 0},
+        {"\"1\"", false, 0},
+        {"9007199254740992", true, 9007199254740992},
+        {"9007199254740994", false, 0},
+        {"true", false, 0},
         {"1000000000000000000000000000000000000000000000000000000000000000000000", false, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -179,10 +248,14 @@ static void containers_are_walked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_is_accepted),          cmocka_unit_test(what_is_not_json_is_refused),
-        cmocka_unit_test(depth_is_bounded),          cmocka_unit_test(we_agree_with_json_c),
-        cmocka_unit_test(strings_decode),            cmocka_unit_test(names_are_compared_decoded),
-        cmocka_unit_test(numbers_are_taken_exactly_or_not), cmocka_unit_test(containers_are_walked),
+        cmocka_unit_test(json_is_accepted),
+        cmocka_unit_test(what_is_not_json_is_refused),
+        cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(we_agree_with_json_c),
+        cmocka_unit_test(strings_decode),
+        cmocka_unit_test(names_are_compared_decoded),
+        cmocka_unit_test(numbers_are_taken_exactly_or_not),
+        cmocka_unit_test(containers_are_walked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
