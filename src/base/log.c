@@ -34,6 +34,11 @@ bool cordon_log_level_parse(const char *name, enum cordon_log_level *ret)
     return false;
 }
 
+bool cordon_log_wants(enum cordon_log_level level)
+{
+    return level <= log_level;
+}
+
 const char *cordon_log_number(char text[24], long long number)
 {
     (void)snprintf(text, 24, "%lld", number); /* 24 bytes hold any long long */
@@ -51,7 +56,9 @@ static void put_field(struct cordon_buf *line, const char *key, const char *valu
         cordon_json_string(line, value, strlen(value));
         return;
     }
-    bool plain = *value && !strpbrk(value, " \"=\\") && !strpbrk(value, "\n\r\t");
+    bool plain = *value && !strpbrk(value, " \"=\\\x7f");
+    for (const char *p = value; *p && plain; p++)
+        plain = (unsigned char)*p >= ' '; /* what steers a terminal is escaped */
     (void)cordon_buf_appendf(line, "%s%s=", line->size ? " " : "", key);
     if (plain)
         (void)cordon_buf_appends(line, value);

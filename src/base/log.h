@@ -17,6 +17,9 @@ void cordon_log_setup(const char *role, enum cordon_log_level level, bool json);
 /* Returns false for an unknown name. */
 bool cordon_log_level_parse(const char *name, enum cordon_log_level *ret);
 
+/* Whether such a line would be written: for hot paths, which then don't even make its fields. */
+bool cordon_log_wants(enum cordon_log_level level);
+
 /* fields: pairs of key (const char *) and value (const char *), ended by NULL; values are escaped. */
 void cordon_log(enum cordon_log_level level, const char *message, ...) __attribute__((sentinel));
 /* Logs an error with its message, kind and the detail that no client sees. */

@@ -313,6 +313,18 @@ static void count(struct connection *connection, enum MHD_RequestTerminationCode
     atomic_fetch_add_explicit(&counts->duration_us, cordon_now_us() - connection->started_us, memory_order_relaxed);
 }
 
+static void log_request(const struct connection *connection, enum MHD_RequestTerminationCode how)
+{
+    const struct cordon_http_request *request = &connection->request;
+    const struct cordon_http_route *route = request->match.route;
+    if (!cordon_log_wants(CORDON_LOG_DEBUG))
+        return;
+    cordon_log(CORDON_LOG_DEBUG, "request", "client", request->client, "method", route ? route->method : "?", "route",
+               route ? route->pattern : "", "status", CORDON_NUM(connection->status), "us",
+               CORDON_NUM(cordon_now_us() - connection->started_us), "end",
+               how == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "whole" : "broken", NULL);
+}
+
 void cordon_http_on_completed(void *server, struct MHD_Connection *mhd, void **state,
                               enum MHD_RequestTerminationCode how)
 {
@@ -328,5 +340,6 @@ void cordon_http_on_completed(void *server, struct MHD_Connection *mhd, void **s
     if (request->body.capacity > BODY_KEEP)
         cordon_buf_done(&request->body);
     count(connection, how);
+    log_request(connection, how);
     deactivate(connection);
 }

@@ -42,6 +42,8 @@ static void log_line(void *context, const char *format, va_list ap) __attribute_
 static void log_line(void *context, const char *format, va_list ap)
 {
     char text[256];
+    if (!cordon_log_wants(CORDON_LOG_DEBUG))
+        return;
     (void)vsnprintf(text, sizeof text, format, ap); /* cut on purpose */
     text[strcspn(text, "\n")] = '\0';
     cordon_log(CORDON_LOG_DEBUG, "http", "detail", text, NULL); /* clients cause these at will: never louder */
@@ -62,6 +64,7 @@ static struct MHD_Daemon *start_daemon(struct cordon_http_server *server, int fd
                      MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0u);
     struct MHD_OptionItem tls_options[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)config->tls_cert},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)config->tls_key},
         {MHD_OPTION_END, 0, NULL},
     };

@@ -302,6 +302,7 @@ static void say_ready(struct supervisor *self)
     }
     (void)printf("cordon: listening on %s/cordon.sock\n", self->state.path);
     (void)fflush(stdout); /* nobody may be reading it */
+    cordon_log(CORDON_LOG_INFO, "serving", "state", self->state.path, NULL);
     cordon_notify("READY=1");
 }
 
