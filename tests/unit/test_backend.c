@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The built-in backends: what they declare of what the warden said, and in which words they can't work. */
+#include "core_helper.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "backend/builtin.h"
+#include "base/error.h"
+#include "guest/guest.h"
+
+/* The guest library's place is taken by these. */
+static struct cordon_warden_hello hello;
+static int hello_result;
+static struct cordon_guest_backend opened;
+
+int cordon_warden_hello(struct cordon_warden_hello *ret, struct cordon_error *err)
+{
+    if (hello_result < 0)
+        return cordon_fail(err, hello_result, CORDON_ERROR_UNAVAILABLE, "there is no warden");
+    *ret = hello;
+    return 0;
+}
+
+int cordon_guest_run_open(const struct cordon_guest_backend *backend, const struct cordon_request *request,
+                          struct cordon_run **ret, struct cordon_error *err)
+{
+    opened = *backend;
+    return -EIO;
+}
+
+int cordon_guest_run_next(struct cordon_run *run, struct cordon_event *event)
+{
+    return 0;
+}
+
+void cordon_guest_run_close(struct cordon_run *run)
+{
+}
+
+static int setup(void **state)
+{
+    cordon_registry_setup(cordon_backend_builtin);
+    hello = (struct cordon_warden_hello){.version = CORDON_WARDEN_VERSION};
+    hello_result = 0;
+    return 0;
+}
+
+static void before_a_warden_spoke_nothing_of_the_host_is_granted(void **state)
+{
+    struct cordon_error err = {0};
+    hello_result = -ENOTCONN;
+    const struct cordon_capabilities *caps = cordon_backend_local.capabilities();
+    assert_int_equal(caps->isolation, CORDON_ISOLATION_NAMESPACE);
+    assert_true(caps->deny_all_egress);
+    assert_false(caps->memory_limit || caps->pids_limit || caps->cpu_limit || caps->agent_protected || caps->network);
+    assert_int_equal(cordon_backend_local.probe(&err), -ENOTCONN);
+    assert_int_equal(err.kind, CORDON_ERROR_UNAVAILABLE);
+    assert_int_equal(cordon_backend_none.probe(&err), -ENOTCONN);
+}
+
+static void abilities_become_capabilities(void **state)
+{
+    hello.abilities = CORDON_ABLE_MEMORY | CORDON_ABLE_AGENT_PROTECTED | CORDON_ABLE_NONE_BACKEND;
+    hello.languages = 1u << CORDON_GUEST_PYTHON_FRESH | 1u << CORDON_GUEST_BASH;
+    const struct cordon_capabilities *first = cordon_backend_local.capabilities();
+    assert_true(first->memory_limit && first->agent_protected);
+    assert_false(first->pids_limit || first->cpu_limit);
+    assert_string_equal(first->languages, "python,bash");
+    hello.abilities = ~0u; /* a newer warden may say more */
+    hello.languages = ~0u;
+    const struct cordon_capabilities *second = cordon_backend_local.capabilities();
+    assert_true(second->pids_limit && second->cpu_limit);
+    assert_string_equal(second->languages, "python,javascript,bash");
+    assert_false(first->pids_limit); /* what was returned stays what it was */
+    hello_result = -ENOTCONN;        /* while a lost warden is replaced */
+    assert_ptr_equal(cordon_backend_local.capabilities(), second);
+    hello_result = 0;
+    hello.languages = 0;
+    assert_string_equal(cordon_backend_local.capabilities()->languages, "");
+}
+
+static void a_host_that_lacks_something_is_told_in_its_words(void **state)
+{
+    struct cordon_error err = {0};
+    assert_int_equal(cordon_backend_local.probe(&err), 0);
+    hello.status = -ENOSYS;
+    (void)snprintf(hello.why, sizeof hello.why, "user namespaces are off: sysctl user.max_user_namespaces=1000");
+    assert_int_equal(cordon_backend_local.probe(&err), -ENOSYS);
+    assert_int_equal(err.kind, CORDON_ERROR_UNAVAILABLE);
+    assert_non_null(strstr(err.message, hello.why));
+}
+
+static void none_needs_its_warden_to_allow_it(void **state)
+{
+    struct cordon_error err = {0};
+    assert_int_equal(cordon_backend_none.probe(&err), -EPERM);
+    assert_non_null(strstr(err.message, "CORDON_ALLOW_NONE"));
+    hello.abilities = CORDON_ABLE_NONE_BACKEND;
+    assert_int_equal(cordon_backend_none.probe(&err), 0);
+    const struct cordon_capabilities *caps = cordon_backend_none.capabilities();
+    assert_int_equal(caps->isolation, CORDON_ISOLATION_NONE);
+    assert_false(caps->deny_all_egress || caps->memory_limit || caps->pids_limit || caps->agent_protected);
+}
+
+static void guests_are_asked_for_by_their_backend(void **state)
+{
+    struct cordon_request request = {.struct_size = sizeof request};
+    struct cordon_run *run;
+    assert_int_equal(cordon_backend_local.run_open(&request, &run, NULL), -EIO);
+    assert_string_equal(opened.name, "local");
+    assert_false(opened.unisolated);
+    assert_int_equal(opened.isolation, CORDON_ISOLATION_NAMESPACE);
+    assert_int_equal(cordon_backend_none.run_open(&request, &run, NULL), -EIO);
+    assert_string_equal(opened.name, "none");
+    assert_true(opened.unisolated);
+    assert_int_equal(opened.isolation, CORDON_ISOLATION_NONE);
+}
+
+static void they_are_registered_and_the_settings_name_them(void **state)
+{
+    struct cordon_settings *s = NO_SETTINGS;
+    assert_int_equal(cordon_registry_check(s, NULL), 0);
+    assert_string_equal(cordon_registry_at(0)->name, "none");
+    assert_string_equal(cordon_registry_at(1)->name, "local");
+    cordon_settings_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(before_a_warden_spoke_nothing_of_the_host_is_granted, setup),
+        cmocka_unit_test_setup(abilities_become_capabilities, setup),
+        cmocka_unit_test_setup(a_host_that_lacks_something_is_told_in_its_words, setup),
+        cmocka_unit_test_setup(none_needs_its_warden_to_allow_it, setup),
+        cmocka_unit_test_setup(guests_are_asked_for_by_their_backend, setup),
+        cmocka_unit_test_setup(they_are_registered_and_the_settings_name_them, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
