@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing JSON straight into a buffer. (Reading is json-c's, see core/.) Commas are placed by the writer, so calls
+ * Writing JSON straight into a buffer. (Reading: core/value.h.) Commas are placed by the writer, so calls
  * read like the document: object_begin, key, value, …, object_end. Errors are sticky in buf->failed.
  */
 #ifndef CORDON_BASE_JSON_H
