@@ -78,8 +78,10 @@ static int take_grant(struct cordon_warden_grant *grant, ssize_t size, int *fds,
     bool whole = size == (ssize_t)sizeof *grant && grant->version == CORDON_WARDEN_VERSION;
     grant->why[sizeof grant->why - 1] = '\0';
     for (size_t i = 0; whole && i < GRANT_FDS; i++) {
-        if (grant->fds & 1u << i && used < nfds)
-            *places[i] = CORDON_TAKE_FD(fds[used++]);
+        if (!(grant->fds & 1u << i) || used >= nfds)
+            continue;
+        *places[i] = CORDON_TAKE_FD(fds[used]);
+        used++;
     }
     for (size_t i = 0; i < nfds; i++)
         cordon_close(&fds[i]);

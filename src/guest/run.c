@@ -269,7 +269,7 @@ static void wait_for_more(struct cordon_run *run)
         lose(run, run->lease_ended ? CORDON_LOSS_AGENT : CORDON_LOSS_SILENT);
     else if (n > 0 && fds[2].revents)
         cut(run, CORDON_CUT_CANCELLED);
-    else if (n > 0 && fds[0].revents & (POLLIN | POLLHUP | POLLERR))
+    else if (n > 0 && fds[0].revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL))
         receive(run);
     else if (n > 0 && fds[1].revents) {
         run->lease_ended = true;
