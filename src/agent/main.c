@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/nursery.h"
 #include "base/clock.h"
 #include "base/fd.h"
 
@@ -254,7 +255,7 @@ static void turn(struct cordon_agent *agent)
     cordon_agent_out_flush(agent);
 }
 
-int main(int argc, char **argv)
+int cordon_agent_main(int argc, char **argv)
 {
     struct cordon_agent *agent = &the_agent;
     agent->channel = CORDON_AGENT_CHANNEL;
@@ -275,4 +276,11 @@ int main(int argc, char **argv)
     park(agent);
     for (;;)
         turn(agent);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "nursery") == 0)
+        cordon_nursery_main();
+    return cordon_agent_main(argc, argv);
 }

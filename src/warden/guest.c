@@ -18,10 +18,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/nursery.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "warden/nursery_wire.h"
 
 #define MAKING_US 30000000u
 #define DYING_US 5000000u
@@ -316,12 +316,36 @@ static int watch_process_one(struct cordon_guest *guest, int pidfd)
     return r;
 }
 
-void cordon_guest_on_agent(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds, size_t nfds)
+static int take_report(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds, size_t nfds)
+{
+    if (report->part == CORDON_NURSERY_PROCESS)
+        guest->at_nursery = false;
+    if (report->status < 0)
+        return report->status;
+    if (report->part == CORDON_NURSERY_PROCESS)
+        return nfds == 1 ? watch_process_one(guest, fds[0]) : -EBADMSG;
+    if (report->part != CORDON_NURSERY_GUEST || nfds != CORDON_GUEST_NAMESPACES || guest->has_namespaces)
+        return -EBADMSG;
+    for (size_t i = 0; i < CORDON_GUEST_NAMESPACES && guest->state != CORDON_GUEST_DYING; i++)
+        guest->namespaces[i] = CORDON_TAKE_FD(fds[i]);
+    guest->has_namespaces = true;
+    return 0;
+}
+
+static int send_to_zygote(struct cordon_guest *guest, struct cordon_error *err)
+{
+    int r = cordon_zygote_send(guest, err);
+    for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)
+        cordon_close(&guest->namespaces[i]);
+    for (size_t i = 0; i < sizeof guest->ends / sizeof *guest->ends; i++)
+        cordon_close(&guest->ends[i]);
+    return r;
+}
+
+void cordon_guest_on_report(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds, size_t nfds)
 {
     struct cordon_error err;
-    guest->at_nursery = false;
-    size_t expected = guest->forked ? CORDON_NURSERY_REPORT_FDS : 1;
-    int r = report->status < 0 ? report->status : nfds != expected ? -EBADMSG : watch_process_one(guest, fds[0]);
+    int r = take_report(guest, report, fds, nfds);
     if (guest->state == CORDON_GUEST_DYING) {
         kill_guest(guest);
         maybe_free(guest);
@@ -331,20 +355,13 @@ void cordon_guest_on_agent(struct cordon_guest *guest, const struct cordon_nurse
         cordon_guest_fail(guest, r, "%s: %s", report->stage[0] ? report->stage : "watch process 1", strerror(-r));
         return;
     }
+    if (guest->at_nursery || (guest->forked && !guest->has_namespaces))
+        return;
     guest->state = CORDON_GUEST_INTERPRETER;
-    if (guest->forked) {
-        for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)
-            guest->namespaces[i] = CORDON_TAKE_FD(fds[CORDON_NURSERY_NS_PID + i]);
-        if ((r = cordon_zygote_send(guest, &err)) < 0) {
-            cordon_guest_fail(guest, r, "%.250s", err.message);
-            return;
-        }
-        for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)
-            cordon_close(&guest->namespaces[i]);
-        for (size_t i = 0; i < sizeof guest->ends / sizeof *guest->ends; i++)
-            cordon_close(&guest->ends[i]);
-    }
-    cordon_guest_check_ready(guest);
+    if (guest->forked && (r = send_to_zygote(guest, &err)) < 0)
+        cordon_guest_fail(guest, r, "%.250s", err.message);
+    else
+        cordon_guest_check_ready(guest);
 }
 
 void cordon_guest_on_agent_lost(struct cordon_guest *guest)

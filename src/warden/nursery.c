@@ -3,18 +3,21 @@
 #include "warden/warden.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/nursery.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "isolate/root.h"
-#include "warden/nursery_wire.h"
 
 #define LIVED_WELL_US 10000000u
 #define RESTART_US 100000u
@@ -24,8 +27,8 @@ static void on_report(struct cordon_source *source, uint32_t events)
 {
     struct cordon_nursery *nursery = CORDON_OWNER(struct cordon_nursery, socket, source);
     struct cordon_nursery_report report;
-    int fds[CORDON_NURSERY_REPORT_FDS];
-    size_t nfds = CORDON_NURSERY_REPORT_FDS;
+    int fds[CORDON_NURSERY_NAMESPACES];
+    size_t nfds = CORDON_NURSERY_NAMESPACES;
     ssize_t n = cordon_recv_fds(source->fd, &report, sizeof report, fds, &nfds, MSG_DONTWAIT);
     if (n == -EAGAIN)
         return;
@@ -41,10 +44,10 @@ static void on_report(struct cordon_source *source, uint32_t events)
         return;
     }
     report.stage[sizeof report.stage - 1] = '\0';
-    nursery->jobs -= nursery->jobs > 0;
+    nursery->jobs -= report.part == CORDON_NURSERY_PROCESS && nursery->jobs > 0;
     struct cordon_guest *guest = cordon_guest_find(nursery->warden, report.seq);
     if (guest)
-        cordon_guest_on_agent(guest, &report, fds, nfds);
+        cordon_guest_on_report(guest, &report, fds, nfds);
     for (size_t i = 0; i < nfds; i++)
         cordon_close(&fds[i]); /* those that were not taken */
 }
@@ -85,13 +88,24 @@ static void on_nursery_exit(struct cordon_child *child, int status)
 
 static _Noreturn void child_main(struct cordon_warden *warden, int control)
 {
-    const struct cordon_nursery_setup setup = {.control = control,
-                                               .agent = warden->agent_memfd,
-                                               .filter = warden->filter_memfd,
-                                               .root = warden->root_ns,
-                                               .zygote_uid = cordon_zygote_uid(&warden->config),
-                                               .rootless = !warden->config.root};
-    cordon_nursery_main(&setup);
+    static char name[] = "cordon-agent", mode[] = "nursery", empty[] = "";
+    char *argv[] = {name, mode, NULL}, *environment[] = {NULL};
+    const int fds[] = {warden->null, warden->null, control, warden->filter_memfd, warden->agent_memfd};
+    struct cordon_error err;
+    int r = setns(warden->root_ns, CLONE_NEWNS) < 0 ? -errno : 0;
+    if (r < 0)
+        (void)cordon_fail_errno(&err, r, "enter the template's mount namespace");
+    else if ((r = cordon_root_seal(&err)) == 0 && (r = cordon_process_drop(&warden->config)) < 0)
+        (void)cordon_fail_errno(&err, r, "drop privileges");
+    if (r == 0 && (r = cordon_process_place(fds, sizeof fds / sizeof *fds)) < 0)
+        (void)cordon_fail_errno(&err, r, "place descriptors");
+    if (r == 0) {
+        (void)fcntl(5, F_SETFD, FD_CLOEXEC); /* the agent's memfd */
+        (void)syscall(SYS_execveat, 5, empty, argv, environment, AT_EMPTY_PATH);
+        (void)cordon_fail_errno(&err, -errno, "execute cordon-agent");
+    }
+    cordon_log_error("nursery can not start", &err);
+    _exit(126);
 }
 
 int cordon_nursery_start(struct cordon_warden *warden, struct cordon_error *err)
@@ -101,7 +115,7 @@ int cordon_nursery_start(struct cordon_warden *warden, struct cordon_error *err)
     nursery->warden = warden;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return cordon_fail_errno(err, -errno, "make the nursery's socket");
-    const int keep[] = {pair[1], warden->agent_memfd, warden->filter_memfd, warden->root_ns};
+    const int keep[] = {pair[1], warden->agent_memfd, warden->filter_memfd, warden->root_ns, warden->null};
     pid_t pid = cordon_process_fork(keep, sizeof keep / sizeof *keep);
     if (pid == 0)
         child_main(warden, pair[1]);
@@ -149,6 +163,7 @@ static void describe(const struct cordon_guest *guest, struct cordon_nursery_job
                                        .forked = guest->forked,
                                        .cgroups = (uint32_t)guest->slot->cgroup.procs_count,
                                        .cpus = cordon_guest_cpus(config->cpu_percent, config->cpus),
+                                       .open_files = config->open_files,
                                        .code_uid = CORDON_CODE_UID,
                                        .agent_uid = config->root ? CORDON_AGENT_UID : CORDON_CODE_UID,
                                        .memory_bytes = config->memory_bytes,

@@ -4,9 +4,13 @@
 #include "warden/warden.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/securebits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define KEPT_MAX 8
@@ -55,4 +59,37 @@ pid_t cordon_process_fork(const int *keep, size_t count)
     if (pid == 0 && cordon_process_become_child(parent, keep, count) < 0)
         _exit(1);
     return pid;
+}
+
+int cordon_process_drop(const struct cordon_warden_config *config)
+{
+    uid_t uid = cordon_zygote_uid(config);
+    /* Rootless, the uid is 0 in a user namespace: without these bits an exec would give it capabilities again. */
+    if (prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE) < 0)
+        return -errno;
+    for (unsigned long capability = 0; prctl(PR_CAPBSET_DROP, capability) == 0; capability++)
+        ;
+    /* Bare calls: this process has one thread, and libc's wrappers are for those that have more. */
+    if (config->root && (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, uid, uid, uid) < 0 ||
+                         syscall(SYS_setresuid, uid, uid, uid) < 0))
+        return -errno;
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {{0}};
+    if (syscall(SYS_capset, &header, none) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        return -errno;
+    return 0;
+}
+
+int cordon_process_place(const int *fds, size_t count)
+{
+    int high[KEPT_MAX];
+    if (count > KEPT_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < count; i++)
+        if ((high[i] = fcntl(fds[i], F_DUPFD, 2 * KEPT_MAX)) < 0) /* so that no target overwrites a source */
+            return -errno;
+    for (size_t i = 0; i < count; i++)
+        if (dup2(high[i], (int)i + (i >= 2)) < 0) /* 2, the log, stays */
+            return -errno;
+    return close_range((unsigned)count + 1, ~0u, 0) < 0 ? -errno : 0;
 }

@@ -10,7 +10,7 @@
  *   pool     the guests of one kind: parked ones, those being made, how many there should be (pool.c).
  *   guest    a state machine from nothing to parked to leased to dead (guest.c; bare.c for backend `none`).
  *   slot     what a guest is made in, and what is left of it for the next one (slot.c).
- *   nursery  the process from which agents come (nursery.c; its inside is nursery_main.c).
+ *   nursery  the process from which agents come (nursery.c; its inside is agent/nursery.c).
  *   zygote   the processes from which Python interpreters come (zygote.c).
  *
  * Who calls whom: events reach the object they are about; a guest tells its pool what became of it (cordon_pool_on_…),
@@ -97,7 +97,7 @@ struct cordon_guest {
     int namespaces[CORDON_GUEST_NAMESPACES];
     int ends[5];                     /* the interpreter's: driver, ready, stdin, stdout, stderr; until sent */
     bool at_nursery, at_zygote;      /* an answer is still to come */
-    bool forked, is_ready, alive;
+    bool forked, is_ready, alive, has_namespaces;
     struct cordon_zygote *zygote;
     uint64_t oom_kill_base, cpu_usage_base;
     uint64_t started_us;
@@ -207,7 +207,7 @@ void cordon_slot_leave(struct cordon_slot *slot, struct cordon_guest *guest); /*
 int cordon_guest_make(struct cordon_pool *pool, struct cordon_error *err);
 void cordon_guest_on_slot(struct cordon_guest *guest, const struct cordon_error *failed);
 struct cordon_nursery_report;
-void cordon_guest_on_agent(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds, size_t nfds);
+void cordon_guest_on_report(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds, size_t nfds);
 void cordon_guest_on_agent_lost(struct cordon_guest *guest);
 void cordon_guest_on_zygote(struct cordon_guest *guest, int status, const char *stage);
 struct cordon_guest *cordon_guest_find(struct cordon_warden *warden, uint64_t seq);
@@ -260,5 +260,9 @@ int cordon_template_make(struct cordon_warden *warden, struct cordon_error *err)
 /* Forks; 0 in the child, which holds 0-2 and `keep` only and dies with the warden. */
 pid_t cordon_process_fork(const int *keep, size_t count);
 int cordon_process_become_child(pid_t parent, const int *keep, size_t count); /* after a bare clone */
+/* In a child, for nursery and zygotes: the zygote uid, no capabilities, dies with the warden. */
+int cordon_process_drop(const struct cordon_warden_config *config);
+/* In a child, before an exec: fds become 0, 1, 3, 4…; 2 stays; all others are closed. */
+int cordon_process_place(const int *fds, size_t count);
 
 #endif

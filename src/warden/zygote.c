@@ -8,7 +8,6 @@
 #include "warden/warden.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,11 +19,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/launch.h"
 #include "agent/zygote_wire.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "isolate/root.h"
-#include "warden/nursery_wire.h"
 
 #define START_US 60000000u
 #define RESTART_US 200000u
@@ -65,15 +64,13 @@ static _Noreturn void child_main(struct cordon_warden *warden, const char *name,
     (void)sched_setscheduler(0, SCHED_OTHER, &normal);
     if (r == 0) {
         stage = "drop privileges";
-        r = cordon_nursery_drop(cordon_zygote_uid(config), !config->root);
+        r = cordon_process_drop(config);
     }
-    int null = open("/dev/null", O_RDWR);
     if (r == 0) {
+        const int fds[] = {warden->null, warden->null, control};
         stage = "place descriptors";
-        int high = fcntl(control, F_DUPFD, 10); /* so that 3 can be filled whatever was there */
-        r = null < 0 || high < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(high, 3) < 0 ? -errno : 0;
+        r = cordon_process_place(fds, 3);
     }
-    (void)close_range(4, ~0u, 0); /* can't fail for such a range */
     if (r == 0) {
         stage = "execute the interpreter";
         (void)execve(python, argv, environment);
@@ -90,7 +87,7 @@ static _Noreturn void child_main(struct cordon_warden *warden, const char *name,
 static pid_t fork_high(const int *keep)
 {
     pid_t parent = getpid();
-    pid_t pid = cordon_process_fork(keep, 2);
+    pid_t pid = cordon_process_fork(keep, 3);
     if (pid <= 0 || pid >= PID_MIN)
         return pid;
     (void)kill(pid, SIGKILL);
@@ -98,7 +95,7 @@ static pid_t fork_high(const int *keep)
     for (pid_t wish = PID_MIN + pid; wish < 30000; wish += 101) {
         struct clone_args args = {.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&wish, .set_tid_size = 1};
         pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
-        if (pid == 0 && cordon_process_become_child(parent, keep, 2) < 0)
+        if (pid == 0 && cordon_process_become_child(parent, keep, 3) < 0)
             _exit(1);
         if (pid >= 0 || errno != EEXIST)
             break;
@@ -107,7 +104,7 @@ static pid_t fork_high(const int *keep)
         return pid;
     /* Not allowed to choose: count up instead. */
     for (int i = 0; i < 2 * PID_MIN; i++) {
-        pid = cordon_process_fork(keep, 2);
+        pid = cordon_process_fork(keep, 3);
         if (pid <= 0 || pid >= PID_MIN)
             return pid;
         (void)kill(pid, SIGKILL);
@@ -277,7 +274,7 @@ static int start(struct cordon_zygote_place *place, struct cordon_error *err)
     zygote->socket = (struct cordon_source){.fd = -1, .on_event = on_reply};
     zygote->child = (struct cordon_child){.source.fd = -1, .on_exit = on_zygote_exit};
     zygote->timer.on_due = on_slow_start;
-    const int keep[] = {pair[1], warden->root_ns};
+    const int keep[] = {pair[1], warden->root_ns, warden->null};
     pid_t pid = fork_high(keep);
     if (pid == 0)
         child_main(warden, place->name, pair[1]);
