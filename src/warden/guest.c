@@ -142,6 +142,7 @@ static void maybe_free(struct cordon_guest *guest)
 void cordon_guest_fail(struct cordon_guest *guest, int status, const char *fmt, ...)
 {
     struct cordon_pool *pool = guest->pool;
+    uint64_t seq = guest->seq;
     char why[300];
     va_list ap;
     if (guest->state >= CORDON_GUEST_READY)
@@ -151,7 +152,7 @@ void cordon_guest_fail(struct cordon_guest *guest, int status, const char *fmt, 
     va_end(ap);
     pool->making--;
     cordon_guest_destroy(guest);
-    cordon_pool_on_failure(pool, status, why);
+    cordon_pool_on_failure(pool, seq, status, why);
 }
 
 void cordon_guest_gone(struct cordon_guest *guest)
@@ -159,7 +160,8 @@ void cordon_guest_gone(struct cordon_guest *guest)
     guest->alive = false;
     cordon_source_close(&guest->warden->loop, &guest->death);
     if (guest->state < CORDON_GUEST_READY) {
-        cordon_guest_fail(guest, -ECHILD, "the guest's process 1 ended before it was ready");
+        bool orphaned = !guest->pool->unisolated && cordon_nursery_is_dead(guest->warden);
+        cordon_guest_fail(guest, orphaned ? -EOWNERDEAD : -ECHILD, "the guest's process 1 ended before it was ready");
         return;
     }
     if (guest->state == CORDON_GUEST_READY) {

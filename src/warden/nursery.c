@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 
 #define LIVED_WELL_US 10000000u
 #define RESTART_US 100000u
+#define HOPELESS 3u /* deaths in a row after which it is not waited for: who asks is told */
 #define JOBS_MAX 32u /* in the socket at once: far below what it holds, so that a send never waits */
 
 static void on_report(struct cordon_source *source, uint32_t events)
@@ -147,6 +149,17 @@ void cordon_nursery_stop(struct cordon_warden *warden)
     cordon_source_close(&warden->loop, &nursery->socket);
 }
 
+bool cordon_nursery_is_there(const struct cordon_warden *warden)
+{
+    return warden->nursery.socket.watched || warden->nursery.failures >= HOPELESS;
+}
+
+bool cordon_nursery_is_dead(const struct cordon_warden *warden)
+{
+    struct pollfd end = {.fd = warden->nursery.child.source.fd, .events = POLLIN};
+    return !warden->nursery.child.source.watched || poll(&end, 1, 0) != 0;
+}
+
 static void describe(const struct cordon_guest *guest, struct cordon_nursery_job *job)
 {
     static const struct {
@@ -186,7 +199,7 @@ int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, cons
     int fds[CORDON_NURSERY_FORKED + CORDON_AGENT_CGROUPS_MAX] = {slot->ns.user, slot->ns.net, channel, ready};
     size_t nfds = CORDON_NURSERY_SPAWN;
     if (!nursery->socket.watched)
-        return cordon_fail(err, -EAGAIN, CORDON_ERROR_UNAVAILABLE, "the nursery is being started again");
+        return cordon_fail(err, -EOWNERDEAD, CORDON_ERROR_UNAVAILABLE, "the nursery is being started again");
     if (nursery->jobs >= JOBS_MAX)
         return cordon_fail(err, -EAGAIN, CORDON_ERROR_BUSY, "too many guests are being made at once");
     describe(guest, &job);

@@ -7,8 +7,9 @@
  * How many should be is the floor of the settings, raised by each acquire that found none, lowered in steps while
  * nobody misses any.
  *
- * A guest that can't be made costs the one who waits longest an attempt; after the second it is refused with the
- * reason. Refilling rests after a failure, longer each time, so that a broken host isn't kept busy failing.
+ * A guest that can't be made costs the one who waits longest an attempt; after the third it is refused with the
+ * reason. That nursery or zygote died costs none while it does not go on: the new one is waited for. Refilling rests
+ * after a failure, longer each time, so that a broken host isn't kept busy failing.
  */
 #include "warden/warden.h"
 
@@ -20,13 +21,14 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-#define ATTEMPTS 2u
+#define ATTEMPTS 3u
 #define REFILL_AT_ONCE 3u
 #define MAKING_PER_CPU 6u
 #define WAITING_MAX 8192u
 #define SHRINK_US 15000000u
 #define REST_US 50000u
 #define REST_DOUBLINGS 7u
+#define FORGIVEN 6u
 #define BROKEN 3u /* failures in a row after which new peers are told */
 
 static const char *const kind_names[CORDON_GUEST_KIND__COUNT] = {
@@ -211,7 +213,18 @@ static void rest(struct cordon_pool *pool)
     cordon_timer_arm(&pool->warden->loop, &pool->rest, (uint64_t)REST_US << doublings);
 }
 
-void cordon_pool_on_failure(struct cordon_pool *pool, int status, const char *why)
+/* Guests that fail together (their nursery died, say) are one attempt. */
+static void count_attempt(struct cordon_pool *pool, uint64_t seq, int status)
+{
+    struct cordon_acquire *acquire = pool->waiting;
+    if (!acquire || seq <= acquire->counted_seq || (status == -EOWNERDEAD && pool->failures < FORGIVEN))
+        return;
+    acquire->counted_seq = pool->warden->last_seq;
+    if (++acquire->attempts >= ATTEMPTS)
+        refuse_first(pool, status, pool->why);
+}
+
+void cordon_pool_on_failure(struct cordon_pool *pool, uint64_t seq, int status, const char *why)
 {
     if (pool->warden->stopping)
         return;
@@ -220,8 +233,7 @@ void cordon_pool_on_failure(struct cordon_pool *pool, int status, const char *wh
     if (pool->failures == 1 || !pool->rest.armed)
         cordon_log(CORDON_LOG_WARN, "guest could not be made", "kind", kind_names[pool->kind], "why", why, NULL);
     rest(pool);
-    if (pool->waiting && ++pool->waiting->attempts >= ATTEMPTS)
-        refuse_first(pool, status, pool->why);
+    count_attempt(pool, seq, status);
 }
 
 void cordon_pool_on_parked_death(struct cordon_pool *pool)
@@ -249,11 +261,13 @@ int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t si
 
 /* --- the step at the end of each turn --- */
 
-/* Made from a zygote that is still loading: later, by itself. */
+/* What they are made from is still coming: later, by itself. */
 static bool can_make(struct cordon_pool *pool)
 {
-    struct cordon_zygote_place *place = pool->unisolated ? NULL : cordon_zygote_place_of(pool->warden, pool->kind);
-    return !place || place->current;
+    if (pool->unisolated)
+        return true;
+    struct cordon_zygote_place *place = cordon_zygote_place_of(pool->warden, pool->kind);
+    return cordon_nursery_is_there(pool->warden) && (!place || place->current);
 }
 
 static unsigned making_in_all(const struct cordon_warden *warden)
@@ -270,7 +284,7 @@ static bool make_one(struct cordon_pool *pool)
     struct cordon_error err;
     int r = cordon_guest_make(pool, &err);
     if (r < 0)
-        cordon_pool_on_failure(pool, r, err.message);
+        cordon_pool_on_failure(pool, pool->warden->last_seq, r, err.message);
     return r == 0;
 }
 

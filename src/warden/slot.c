@@ -2,8 +2,8 @@
 /*
  * Slots. A slot's namespaces are made by a child process of the warden, which takes about a millisecond of which the
  * warden waits none. A slot that comes back from a guest is looked over: namespaces that the guest may have left
- * anything in are dropped, and made new when the slot is next needed; a cgroup in which something still lives makes
- * the slot unusable for good, which is better than another guest in company.
+ * anything in are dropped, and made new when the slot is next needed; while something still lives in its cgroups it is
+ * held back, for ever if need be, which is better than another guest in company.
  */
 #include "warden/warden.h"
 
@@ -14,12 +14,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "isolate/root.h"
 
 #define SPARE_SLOTS 2
 #define REST_US 500000u
+#define HELD_US 10000u
+#define HELD_LONG_US 5000000u
 #define FDS_OF_A_SLOT 32u /* with its guest, at its worst */
 #define FDS_OF_WARDEN 512u
 
@@ -192,23 +195,37 @@ void cordon_slot_leave(struct cordon_slot *slot, struct cordon_guest *guest)
     slot->warden->spare_making++; /* it will be a spare one */
 }
 
+static void on_again(struct cordon_timer *timer)
+{
+    cordon_slot_release(CORDON_OWNER(struct cordon_slot, again, timer));
+}
+
+/* For instance a step of a zygote that was killed itself: it ends soon. What never ends costs this slot. */
+static void hold(struct cordon_slot *slot)
+{
+    uint64_t now = cordon_now_us();
+    if (slot->state != CORDON_SLOT_HELD)
+        slot->held_us = now;
+    else if (slot->held_us && now - slot->held_us > HELD_LONG_US) {
+        cordon_log(CORDON_LOG_ERROR, "slot out of use: processes of its guest do not end", "slot",
+                   CORDON_NUM(slot->index), NULL);
+        slot->held_us = 0; /* said once */
+    }
+    slot->state = CORDON_SLOT_HELD;
+    slot->guest = NULL;
+    slot->again.on_due = on_again;
+    cordon_timer_arm(&slot->warden->loop, &slot->again, slot->held_us ? HELD_US : HELD_LONG_US);
+}
+
 void cordon_slot_release(struct cordon_slot *slot)
 {
     if (slot->has_cgroup && !cordon_cgroup_slot_recycle(&slot->cgroup)) {
-        cordon_slot_abandon(slot);
+        hold(slot);
         return;
     }
     if (slot->ns.user >= 0 && !cordon_slotns_clean(&slot->ns))
         cordon_slotns_done(&slot->ns);
     give_free(slot);
-}
-
-void cordon_slot_abandon(struct cordon_slot *slot)
-{
-    cordon_log(CORDON_LOG_ERROR, "slot abandoned: processes of its guest do not end", "slot", CORDON_NUM(slot->index), NULL);
-    slot->state = CORDON_SLOT_LOST;
-    slot->guest = NULL;
-    cordon_slotns_done(&slot->ns);
 }
 
 void cordon_slots_step(struct cordon_warden *warden)
@@ -236,6 +253,7 @@ void cordon_slots_done(struct cordon_warden *warden)
 {
     for (unsigned i = 0; i < warden->slots_used; i++) {
         struct cordon_slot *slot = &warden->slots[i];
+        cordon_timer_cancel(&warden->loop, &slot->again);
         cordon_child_kill(&slot->maker);
         cordon_source_close(&warden->loop, &slot->maker.source);
         cordon_close(&slot->maker_sock);

@@ -54,7 +54,13 @@ static inline uid_t cordon_zygote_uid(const struct cordon_warden_config *config)
 const char *cordon_interpreter_of(const struct cordon_warden_config *config, enum cordon_guest_kind kind);
 uint32_t cordon_guest_cpus(uint32_t cpu_percent, unsigned host_cpus); /* what a guest is told */
 
-enum cordon_slot_state { CORDON_SLOT_EMPTY = 0, CORDON_SLOT_MAKING, CORDON_SLOT_FREE, CORDON_SLOT_USED, CORDON_SLOT_LOST };
+enum cordon_slot_state {
+    CORDON_SLOT_EMPTY = 0,
+    CORDON_SLOT_MAKING,
+    CORDON_SLOT_FREE,
+    CORDON_SLOT_USED,
+    CORDON_SLOT_HELD /* its guest is dead, but something still lives in its cgroups */
+};
 
 struct cordon_slot {
     struct cordon_warden *warden;
@@ -66,6 +72,8 @@ struct cordon_slot {
     struct cordon_child maker;   /* MAKING */
     int maker_sock;
     struct cordon_guest *guest;  /* USED; MAKING: who waits for it, or NULL */
+    struct cordon_timer again;   /* HELD: look again */
+    uint64_t held_us;
     struct cordon_slot *next_free;
 };
 
@@ -112,6 +120,7 @@ struct cordon_acquire {
     struct cordon_warden_acquire request;
     struct cordon_source lease;      /* watched for a gateway that gives up */
     unsigned attempts;
+    uint64_t counted_seq;            /* guests up to this one do not count as another attempt */
     struct cordon_acquire *next;
 };
 
@@ -200,7 +209,6 @@ void cordon_slots_step(struct cordon_warden *warden); /* makes one ahead where n
 int cordon_slot_take(struct cordon_warden *warden, struct cordon_guest *guest, struct cordon_error *err);
 /* The guest in it is dead. */
 void cordon_slot_release(struct cordon_slot *slot);
-void cordon_slot_abandon(struct cordon_slot *slot); /* something of its guest does not die */
 void cordon_slot_leave(struct cordon_slot *slot, struct cordon_guest *guest); /* guest no longer waits for it */
 
 /* guest.c */
@@ -230,7 +238,7 @@ void cordon_pools_step(struct cordon_warden *warden);
 void cordon_pools_done(struct cordon_warden *warden);
 void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take);
 void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest);
-void cordon_pool_on_failure(struct cordon_pool *pool, int status, const char *why);
+void cordon_pool_on_failure(struct cordon_pool *pool, uint64_t seq, int status, const char *why);
 void cordon_pool_on_parked_death(struct cordon_pool *pool);
 int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t size); /* for hello */
 void cordon_pool_unpark(struct cordon_pool *pool, struct cordon_guest *guest);
@@ -242,6 +250,8 @@ void cordon_peer_refuse(int lease, int status, const char *why);
 
 /* nursery.c */
 int cordon_nursery_start(struct cordon_warden *warden, struct cordon_error *err);
+bool cordon_nursery_is_there(const struct cordon_warden *warden); /* or is not worth waiting for */
+bool cordon_nursery_is_dead(const struct cordon_warden *warden);  /* now, before its event came */
 void cordon_nursery_stop(struct cordon_warden *warden);
 int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, const int agent_ends[4], struct cordon_error *err);
 
