@@ -228,7 +228,10 @@ void cordon_pool_on_failure(struct cordon_pool *pool, uint64_t seq, int status, 
 {
     if (pool->warden->stopping)
         return;
-    pool->failures++;
+    if (seq > pool->failed_seq) {
+        pool->failures++;
+        pool->failed_seq = pool->warden->last_seq;
+    }
     (void)snprintf(pool->why, sizeof pool->why, "%s guests can not be made: %s", kind_names[pool->kind], why);
     if (pool->failures == 1 || !pool->rest.armed)
         cordon_log(CORDON_LOG_WARN, "guest could not be made", "kind", kind_names[pool->kind], "why", why, NULL);

@@ -132,6 +132,7 @@ struct cordon_pool {
     struct cordon_acquire *waiting, *waiting_last;
     unsigned parked_count, waiting_count, making, target, misses;
     unsigned failures;               /* in a row */
+    uint64_t failed_seq;             /* guests up to this one belong to the last of them */
     struct cordon_timer rest;        /* armed: no refill before it is due */
     struct cordon_timer shrink;
     char why[400];                   /* of the last failure */
