@@ -2,13 +2,12 @@
 """Shared fixtures: one daemon for all tests that don't disturb each other, a time limit, and the look at what is left."""
 
 import os
-import re
 import signal
 import tempfile
 
 import pytest
 from lib import host
-from lib.daemon import BIN, Daemon
+from lib.daemon import BIN, PREFIX, Daemon
 
 LONG = os.environ.get("CORDON_TEST_LONG") == "1"
 
@@ -59,14 +58,13 @@ def nothing_left():
     if not os.access(BIN, os.X_OK):
         pytest.exit(f"{BIN} is not there: build first (./dev build), or name it in CORDON_BIN", 3)
     host.become_subreaper()
-    mounts, files = host.mounts(), set(os.listdir(tempfile.gettempdir()))
+    mounts = host.mounts()
     yield
     host.wait_for(lambda: (host.reap(), not host.descendants(os.getpid()))[1], 10)
     left = [f"process {pid} ({host.comm(pid)}, {host.state(pid)})" for pid in host.descendants(os.getpid())]
     left += [f"control group {root}" for root in ROOTS if os.path.exists(root)]
-    left += [f"mount {line}" for line in host.mounts() - mounts if "cordon" in line]
-    ours = re.compile(r"cordon-(test|log)-")
-    left += [f"file {name}" for name in set(os.listdir(tempfile.gettempdir())) - files if ours.match(name)]
+    left += [f"mount {line}" for line in host.mounts() - mounts if PREFIX in line]
+    left += [f"file {name}" for name in os.listdir(tempfile.gettempdir()) if name.startswith(PREFIX)]
     assert not left, "left behind: " + "; ".join(left)
 
 

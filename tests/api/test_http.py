@@ -36,7 +36,7 @@ BAD = [  # (name, body, what the message must name)
     ("files entry number", b'{"language":"python","code":"1","files":[5]}', "files"),
     ("files no path", b'{"language":"python","code":"1","files":[{"content":"x"}]}', "path"),
     ("files no content", b'{"language":"python","code":"1","files":[{"path":"x"}]}', "content"),
-    ("files bad base64", b'{"language":"python","code":"1","files":[{"path":"x","content_b64":"*"}]}', "content_b64"),
+    ("files bad base64", b'{"language":"python","code":"1","files":[{"path":"x","content_b64":"*"}]}', "base64"),
     ("timeout string", b'{"language":"python","code":"1","timeout_s":"5"}', "timeout_s"),
     ("timeout zero", b'{"language":"python","code":"1","timeout_s":0}', "timeout_s"),
     ("timeout negative", b'{"language":"python","code":"1","timeout_s":-1}', "timeout_s"),
@@ -394,7 +394,7 @@ class TestQueue:
                 one.result() for one in [pool.submit(made.run, "import time; time.sleep(0.4)") for _ in range(3)]
             ]
         waits = sorted(answer["timing"]["queue_ms"] for answer in answers)
-        assert waits[0] < 100 and 250 < waits[1] < 800 and waits[2] > 600
+        assert waits[0] < 100 and waits[1] > 250 and waits[2] > waits[1] + 300, waits
 
     def test_full_is_busy_with_a_retry_after(self, own):
         made = own(max_runs=1, queue=1)

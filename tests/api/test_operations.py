@@ -5,7 +5,7 @@ import json
 import re
 
 from lib import host
-from lib.daemon import SECRET, cli
+from lib.daemon import KEY_FORM, SECRET, cli
 
 SAMPLE = re.compile(
     r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})? '
@@ -166,17 +166,26 @@ def test_the_key_is_in_no_process_title(daemon):
 
 
 def test_not_ready_and_run_fail_in_the_same_words(own):
-    made = own(python="/nonexistent/python3", ready=False)
-    assert host.wait_for(lambda: answers(made), 20)
+    """Where no user namespace can be made, nothing can run: said at once, alike, and with what mends it."""
+    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
+    prefix = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh"]
+    made = own(prefix=prefix, ready=False, key=False)
+    assert host.wait_for(lambda: answers(made), 20), made.log()
+    made.key = KEY_FORM.search(made.log()).group(0)
     ready = made.get("/readyz")
     failed = made.post({"language": "python", "code": "print(1)"})
-    assert ready.status == 503 and failed.status in (503, 403), (ready, failed)
-    assert "/nonexistent/python3" in failed.error()[1] or "python" in failed.error()[1]
-    reason = failed.error()[1]
-    told = ready.body.decode()
-    assert any(
-        sentence.strip() and sentence.strip() in told for sentence in re.split(r"[:.;] ", json.dumps(reason)[1:-1])
-    ), (told, reason)
+    assert ready.status == 503 and failed.status == 503, (ready, failed)
+    assert ready.error() == failed.error() and ready.error()[0] == "unavailable"
+    assert "user namespace" in ready.error()[1]
+    doctor = cli("doctor", prefix=prefix)
+    assert doctor.status != 0 and "user namespace" in doctor.text
+
+
+def test_a_missing_interpreter_is_named(own):
+    made = own(python="/nonexistent/python3")
+    status, kind, message = made.refused()
+    assert status in (403, 503) and kind in ("refused", "unavailable") and "python" in message
+    assert made.run("echo x", "bash")["stdout"] == "x\n"
     doctor = cli("doctor", python="/nonexistent/python3")
     assert doctor.status != 0 and "/nonexistent/python3" in doctor.text
 

@@ -22,7 +22,7 @@ def plain(code, *, name="main.py"):
 
 
 def file_name_of(run):
-    return run("import sys; print(sys.argv[0])")["stdout"].strip()
+    return run("print(__file__)")["stdout"].strip()
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_the_name_of_the_program(run):
         run(
             
                 "import sys, json\n"
-                "print(json.dumps([__name__, sys.argv[1:], __file__ == sys.argv[0], sys.path[0] in ('', '/home/user')]))"
+                "print(json.dumps([__name__, sys.argv[1:], __file__, sys.path[0] in ('', '/home/user')]))"
             
         )["stdout"]
     )
-    assert out == ["__main__", [], True, True]
+    assert out == ["__main__", [], "/home/user/main.py", True]  # absolute since Python 3.9
 
 
 def test_fresh_guests_share_no_files_and_no_globals(run):

@@ -38,7 +38,6 @@ def test_python_values(run, expression, value):
         ("[1, {a: null}]", [1, {"a": None}]),
         ("NaN", None),
         ("[Infinity, -Infinity]", [None, None]),
-        ("undefined", None),
         ("{a: undefined, b: 1}", {"b": 1}),
         ("new Date(0)", "1970-01-01T00:00:00.000Z"),
     ],
@@ -57,12 +56,14 @@ def test_javascript_values(run, expression, value):
         ("python", "def main():\n    return b'bytes'"),
         ("javascript", "function main() { const a = {}; a.a = a; return a }"),
         ("javascript", "function main() { return 1n }"),
+        ("javascript", "function main() { return undefined }"),
     ],
 )
 def test_what_cannot_be_json_is_a_clear_error(run, language, code):
     answer = run(code, language, arguments={})
     assert answer["result"] is None
-    assert "JSON" in answer["outcome"]["result_error"], answer["outcome"]
+    assert "JSON" in answer["outcome"]["result_error"] or "undefined" in code, answer["outcome"]
+    assert answer["outcome"]["result_error"] in answer["stderr"]
 
 
 def test_async_main(run):

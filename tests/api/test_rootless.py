@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 from lib import host
-from lib.daemon import BIN, cli
+from lib.daemon import BIN, PREFIX, cli
 
 pytestmark = pytest.mark.root
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.root
 @pytest.fixture(scope="module")
 def nobody():
     """Runs the command line as uid 65534, with a home of its own and a copy of the binary that it may read."""
-    home = tempfile.mkdtemp(prefix="cordon-test-home-")
+    home = tempfile.mkdtemp(prefix=PREFIX)
     os.chmod(home, 0o755)
     binary = os.path.join(home, "cordon")
     shutil.copy2(BIN, binary)

@@ -18,6 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BIN = os.path.abspath(os.environ.get("CORDON_BIN", os.path.join(ROOT, "build", "cordon")))
 KEY_FORM = re.compile(r"\be2b_[0-9a-f]{40}\b")
 BASE_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+PREFIX = f"cordon-test-{os.getpid()}-"  # of our temporary files; others may run these tests beside us
 SECRET = "host-secret-7c1f0a"  # stands in the daemon's environment; no guest may ever see it
 
 
@@ -84,7 +85,7 @@ class Daemon(Client):
         **settings,
     ):
         self.own_state = state is None
-        self.state = state or tempfile.mkdtemp(prefix="cordon-test-")
+        self.state = state or tempfile.mkdtemp(prefix=PREFIX)
         port = host.free_port()
         super().__init__(port, tls=tls)
         self.listen = listen or f"127.0.0.1:{port}"
@@ -93,7 +94,7 @@ class Daemon(Client):
         self.env.update(env or {})
         self.flags, self.prefix, self.nofile = list(flags), list(prefix), nofile
         self.process, self.roots = None, set()
-        self.log_path = tempfile.mkstemp(prefix="cordon-log-")[1]
+        self.log_path = tempfile.mkstemp(prefix=PREFIX + "log-")[1]
         if key:
             self.key = self.create_key()
         self.start(ready)
@@ -204,7 +205,7 @@ class Daemon(Client):
 
 def start_fails(*flags, timeout=20, state=None, **settings):
     """The result of a `serve` that must not come up."""
-    own = state or tempfile.mkdtemp(prefix="cordon-test-")
+    own = state or tempfile.mkdtemp(prefix=PREFIX)
     try:
         return cli("serve", "--state", own, *flags, timeout=timeout, **settings)
     finally:

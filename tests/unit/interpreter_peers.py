@@ -183,7 +183,10 @@ class FreshDriver:
 
 def guest_main(control):
     """Becomes process 1 of a new guest; runs in a child of the test."""
-    libc.prctl(1, signal.SIGKILL)
+    os.dup2(control.fileno(), 3)
+    control.detach()
+    control = socket.socket(fileno=3)
+    os.closerange(4, 4096)
     os.setgroups([])
     os.setresgid(ZYGOTE_UID, ZYGOTE_UID, ZYGOTE_UID)
     os.setresuid(ZYGOTE_UID, ZYGOTE_UID, ZYGOTE_UID)
@@ -226,7 +229,6 @@ class Guest:
         helper = os.fork()
         if helper == 0:
             try:
-                self.control.close()
                 guest_main(theirs)
             finally:
                 os._exit(1)
@@ -239,7 +241,6 @@ class Guest:
         self.control.send(b"m")
         assert self.control.recv(1) == b"r"
         os.waitpid(helper, 0)
-        self.init = struct.unpack("iii", self.control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         self.init = self.find_init()
         self.fds = [self.user] + [os.open(f"/proc/{self.init}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
                                   for name in ("net", "pid", "mnt", "ipc", "uts", "cgroup")]
