@@ -311,7 +311,8 @@ class Bench:
         mib = 1024 * count
         private = sum(host.private_kb(pid) for pid in guests) / mib
         tables = sum(host.kilobytes(status["VmPTE"]) for status in guests.values()) / mib
-        folders = {folder for pid in guests if (folder := host.memory_cgroup(pid))}
+        # An agent may stand in the daemon's own group: only those of guests are theirs alone.
+        folders = {folder for pid in guests if (folder := host.memory_cgroup(pid)) and "/cordon-" in str(folder)}
         sums = [host.group_bytes(folder) for folder in folders]
         kernel = sum(k for _, k in sums) / count / (1 << 20) if sums and all(k is not None for _, k in sums) else None
         group = sum(u for u, _ in sums) / count / (1 << 20) if sums and all(u is not None for u, _ in sums) else None
