@@ -297,15 +297,17 @@ class Bench:
                 self.target(f"MiB of a parked {kind} guest", row["sum"], limit)
 
     def parked(self, daemon):
-        count = settled = 0
-        for _ in range(100):
+        # Parked is a guest whose memory has come to rest: interpreters start and rehearse long after their agents are there.
+        count = before = settled = 0
+        for _ in range(200):
             guests = host.guest_processes(daemon.process.pid)
-            inits = [pid for pid, status in guests.items() if host.is_init(status)]
-            settled = settled + 1 if len(inits) == count and count else 0
-            count = len(inits)
-            if count >= 8 and settled >= 5:
+            count = sum(1 for status in guests.values() if host.is_init(status))
+            now = sum(map(host.private_kb, guests))
+            settled = settled + 1 if count >= 8 and abs(now - before) <= now / 200 else 0
+            before = now
+            if settled >= 8:
                 break
-            time.sleep(0.2)
+            time.sleep(0.25)
         if not count:
             return None
         mib = 1024 * count

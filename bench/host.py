@@ -122,8 +122,11 @@ def is_init(status):
 
 
 def private_kb(pid):
-    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return sum(int(kb) for kb in re.findall(r"^Private_\w+:\s+(\d+) kB", rollup, re.M) )
+    try:
+        rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:  # it ended
+        return 0
+    return sum(int(kb) for kb in re.findall(r"^Private_\w+:\s+(\d+) kB", rollup, re.M))
 
 
 def memory_cgroup(pid):
