@@ -160,12 +160,13 @@ static void a_client_that_leaves_leaves_the_queue(void **state)
 }
 
 /* Many threads, few places, some that give up: no place is lost or made. */
+enum { ROUNDS = 1000 };
 static atomic_int inside, most_inside, done_runs;
 
 static void *crowd(void *arg)
 {
     unsigned random = (unsigned)(uintptr_t)arg;
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         int pair[2];
         bool leaves = (random = random * 1103515245u + 12345u) >> 16 & 1;
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -196,7 +197,7 @@ static void no_place_is_lost_in_a_crowd(void **state)
     for (size_t i = 0; i < 16; i++)
         pthread_join(threads[i], NULL);
     assert_true(most_inside <= 3);
-    assert_true(done_runs >= 16 * 100 / 3);
+    assert_true(done_runs >= 16 * ROUNDS / 3);
     assert_int_equal(now().running, 0);
     assert_int_equal(now().waiting, 0);
 }

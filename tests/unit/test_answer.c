@@ -120,6 +120,21 @@ static void what_is_beyond_the_limits_is_not_kept_and_told(void **state)
     cordon_answer_free(answer);
 }
 
+static void artifacts_together_are_bounded(void **state)
+{
+    struct cordon_answer *answer = new_answer();
+    struct cordon_artifact artifact;
+    for (int i = 0; i < 2; i++)
+        add(answer, (struct cordon_event){.type = CORDON_EVENT_ARTIFACT, .name = "n", .data = {"1234", 4}});
+    add(answer, (struct cordon_event){.type = CORDON_EVENT_ARTIFACT, .name = "n", .data = {"12", 2}});
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(cordon_answer_artifact(answer, i, &artifact));
+        assert_int_equal(artifact.reason != NULL, i == 1); /* 4 and 2 of the 6 bytes are kept, 4 more in between not */
+        assert_int_equal(artifact.size, i == 2 ? 2 : 4);
+    }
+    cordon_answer_free(answer);
+}
+
 static void forged_results_are_not_json(void **state)
 {
     static const char *const bad[] = {"{\"a\":1},\"cause\":\"exited\"", "", "NaN", "\"", "1}"};
@@ -285,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_run_is_one_object),
         cmocka_unit_test(what_is_beyond_the_limits_is_not_kept_and_told),
+        cmocka_unit_test(artifacts_together_are_bounded),
         cmocka_unit_test(forged_results_are_not_json),
         cmocka_unit_test(an_error_gives_the_same_object),
         cmocka_unit_test(cut_characters_wait_for_their_end),
