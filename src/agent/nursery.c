@@ -65,8 +65,8 @@ static void say(enum cordon_nursery_part part, int status, const char *stage, co
 static int tell_namespaces(void)
 {
     static const char *const names[CORDON_NURSERY_NAMESPACES] = {
-        [CORDON_NURSERY_NS_PID] = "/proc/self/ns/pid", [CORDON_NURSERY_NS_MNT] = "/proc/self/ns/mnt",
-        [CORDON_NURSERY_NS_IPC] = "/proc/self/ns/ipc", [CORDON_NURSERY_NS_UTS] = "/proc/self/ns/uts",
+        [CORDON_NURSERY_NS_PID] = "/proc/self/ns/pid",       [CORDON_NURSERY_NS_MNT] = "/proc/self/ns/mnt",
+        [CORDON_NURSERY_NS_IPC] = "/proc/self/ns/ipc",       [CORDON_NURSERY_NS_UTS] = "/proc/self/ns/uts",
         [CORDON_NURSERY_NS_CGROUP] = "/proc/self/ns/cgroup",
     };
     int fds[CORDON_NURSERY_NAMESPACES];
@@ -260,7 +260,8 @@ void cordon_nursery_main(void)
     (void)signal(SIGCHLD, SIG_IGN);
     (void)signal(SIGPIPE, SIG_IGN);
     if (!prepare()) {
-        (void)dprintf(STDERR_FILENO, "cordon-nursery: can not start: %s\n", strerror(errno)); /* the log is all there is */
+        (void)dprintf(STDERR_FILENO, "cordon-nursery: can not start: %s\n",
+                      strerror(errno)); /* the log is all there is */
         _exit(1);
     }
     for (;;) {

@@ -19,16 +19,16 @@
 #define CORDON_NURSERY_FILTER_FD 4 /* memfd of the code's filter */
 
 enum cordon_nursery_fd { /* order of a job's descriptors */
-    CORDON_NURSERY_USER = 0,
-    CORDON_NURSERY_NET,
-    CORDON_NURSERY_CHANNEL,
-    CORDON_NURSERY_READY,
-    CORDON_NURSERY_SPAWN, /* this many of a job in mode spawn, then the cgroup.procs */
-    CORDON_NURSERY_DRIVER = CORDON_NURSERY_SPAWN,
-    CORDON_NURSERY_STDIN,
-    CORDON_NURSERY_STDOUT,
-    CORDON_NURSERY_STDERR,
-    CORDON_NURSERY_FORKED /* this many in mode forked */
+                         CORDON_NURSERY_USER = 0,
+                         CORDON_NURSERY_NET,
+                         CORDON_NURSERY_CHANNEL,
+                         CORDON_NURSERY_READY,
+                         CORDON_NURSERY_SPAWN, /* this many of a job in mode spawn, then the cgroup.procs */
+                         CORDON_NURSERY_DRIVER = CORDON_NURSERY_SPAWN,
+                         CORDON_NURSERY_STDIN,
+                         CORDON_NURSERY_STDOUT,
+                         CORDON_NURSERY_STDERR,
+                         CORDON_NURSERY_FORKED /* this many in mode forked */
 };
 
 struct cordon_nursery_job {
@@ -48,19 +48,19 @@ enum cordon_nursery_part {
 };
 
 enum cordon_nursery_namespace { /* order of the descriptors with CORDON_NURSERY_GUEST */
-    CORDON_NURSERY_NS_PID = 0,
-    CORDON_NURSERY_NS_MNT,
-    CORDON_NURSERY_NS_IPC,
-    CORDON_NURSERY_NS_UTS,
-    CORDON_NURSERY_NS_CGROUP,
-    CORDON_NURSERY_NAMESPACES
+                                CORDON_NURSERY_NS_PID = 0,
+                                CORDON_NURSERY_NS_MNT,
+                                CORDON_NURSERY_NS_IPC,
+                                CORDON_NURSERY_NS_UTS,
+                                CORDON_NURSERY_NS_CGROUP,
+                                CORDON_NURSERY_NAMESPACES
 };
 
 struct cordon_nursery_report {
     uint64_t seq;
     uint32_t part;
-    int32_t status;   /* 0, or negative errno and */
-    char stage[64];   /* where it failed */
+    int32_t status; /* 0, or negative errno and */
+    char stage[64]; /* where it failed */
 };
 
 /* Never returns in the nursery; in each process 1 it becomes the agent by cordon_agent_main. */

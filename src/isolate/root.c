@@ -48,9 +48,14 @@ static const struct {
 static const struct {
     const char *target, *path;
 } links[] = {
-    {"/proc/self/fd", "dev/fd"},     {"/proc/self/fd/0", "dev/stdin"}, {"/proc/self/fd/1", "dev/stdout"},
-    {"/proc/self/fd/2", "dev/stderr"}, {"/proc/mounts", "etc/mtab"},   {"/usr/share/zoneinfo/UTC", "etc/localtime"},
-    {"/tmp", "var/tmp"},             {"/run", "var/run"},
+    {"/proc/self/fd", "dev/fd"},
+    {"/proc/self/fd/0", "dev/stdin"},
+    {"/proc/self/fd/1", "dev/stdout"},
+    {"/proc/self/fd/2", "dev/stderr"},
+    {"/proc/mounts", "etc/mtab"},
+    {"/usr/share/zoneinfo/UTC", "etc/localtime"},
+    {"/tmp", "var/tmp"},
+    {"/run", "var/run"},
 };
 
 static const struct {
@@ -71,9 +76,9 @@ static const struct {
 static const char *const etc_folders[] = {"etc/alternatives", "etc/ssl/certs", "etc/fonts"};
 /* Without it, whatever draws a letter reads every font file of the host first. */
 #define FONT_CACHE "var/cache/fontconfig"
-static const char *const etc_files[] = {"etc/ld.so.cache", "etc/ld.so.conf", "etc/mime.types",  "etc/matplotlibrc",
-                                        "etc/services",    "etc/protocols",  "etc/ssl/openssl.cnf", "etc/inputrc",
-                                        "etc/debian_version", "etc/os-release"};
+static const char *const etc_files[] = {
+    "etc/ld.so.cache", "etc/ld.so.conf",      "etc/mime.types", "etc/matplotlibrc",   "etc/services",
+    "etc/protocols",   "etc/ssl/openssl.cnf", "etc/inputrc",    "etc/debian_version", "etc/os-release"};
 static const char *const etc_copied_folders[] = {"etc/ld.so.conf.d"}; /* and every etc/python3* */
 
 static const struct {
@@ -107,7 +112,8 @@ static int put_file(const struct build *build, const char *path, const void *dat
     return r < 0 ? cordon_fail_errno(build->err, r, "template root: write %s", path) : 0;
 }
 
-/* Copies /PATH to PATH. What is not there, not a small plain file or not readable is left out: the tree works without. */
+/* Copies /PATH to PATH. What is not there, not a small plain file or not readable is left out: the tree works without.
+ */
 static int copy_file(const struct build *build, const char *path)
 {
     struct stat st;
@@ -284,7 +290,7 @@ static int pivot(const struct build *build)
 
 int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *err)
 {
-    static int (*const steps[])(const struct build *) = {make_skeleton, make_usr, make_etc,
+    static int (*const steps[])(const struct build *) = {make_skeleton, make_usr,  make_etc,
                                                          make_devices,  make_proc, make_own};
     struct build build = {spec, err};
     const char *staging = staging_folder(spec);

@@ -227,8 +227,8 @@ int cordon_slotns_receive(int sock, struct cordon_slotns *ret, struct cordon_err
     size_t count = NS__COUNT;
     ssize_t n = cordon_recv_fds(sock, &message, sizeof message, fds, &count, MSG_DONTWAIT);
     if (n == (ssize_t)sizeof message && message.status == 0 && count == message.fds && count >= NS__COUNT - 1) {
-        *ret = (struct cordon_slotns){fds[NS_USER], fds[NS_NET],      fds[NS_SOCKSTAT], fds[NS_SOCKSTAT6],
-                                      fds[NS_DEV],  message.sockets};
+        *ret = (struct cordon_slotns){fds[NS_USER],      fds[NS_NET], fds[NS_SOCKSTAT],
+                                      fds[NS_SOCKSTAT6], fds[NS_DEV], message.sockets};
         return 0;
     }
     for (size_t i = 0; n >= 0 && i < count; i++)

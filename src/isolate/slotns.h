@@ -14,20 +14,23 @@
 #include "base/error.h"
 
 struct cordon_slotns_ids {
-    bool single;       /* one id only: code_id in the slot is base outside (rootless) */
-    uid_t owner;       /* the uid that owns the user namespace: from it, interpreters can join without privilege */
-    uid_t base;        /* 0…count-1 in the slot are base… outside */
+    bool single; /* one id only: code_id in the slot is base outside (rootless) */
+    uid_t owner; /* the uid that owns the user namespace: from it, interpreters can join without privilege */
+    uid_t base;  /* 0…count-1 in the slot are base… outside */
     uint32_t count;
     uid_t code_id;
 };
 
 struct cordon_slotns {
-    int user, net;                 /* namespace descriptors */
-    int sockstat, sockstat6, dev;  /* files of the network namespace; sockstat6 is -1 on a host without IPv6 */
-    uint64_t sockets;              /* "sockets: used" while nobody is in */
+    int user, net;                /* namespace descriptors */
+    int sockstat, sockstat6, dev; /* files of the network namespace; sockstat6 is -1 on a host without IPv6 */
+    uint64_t sockets;             /* "sockets: used" while nobody is in */
 };
 
-#define CORDON_SLOTNS_NONE {-1, -1, -1, -1, -1, 0}
+#define CORDON_SLOTNS_NONE                                                                                             \
+    {                                                                                                                  \
+        -1, -1, -1, -1, -1, 0                                                                                          \
+    }
 
 /* Makes both, by a child that is waited for (about a millisecond): the caller needs CAP_SETUID and CAP_SETGID in its
  * user namespace. 0, or negative errno with *ret untouched. */

@@ -213,9 +213,12 @@ static pid_t fork_bare(struct launch *launch)
 int cordon_bare_start(struct cordon_guest *guest, int channel, int ready, struct cordon_error *err)
 {
     struct cordon_warden *warden = guest->warden;
-    struct launch launch = {.guest = guest,          .channel = channel,
-                            .ready = ready,          .null = warden->null,
-                            .filter = warden->no_filter_memfd, .agent = warden->agent_memfd};
+    struct launch launch = {.guest = guest,
+                            .channel = channel,
+                            .ready = ready,
+                            .null = warden->null,
+                            .filter = warden->no_filter_memfd,
+                            .agent = warden->agent_memfd};
     int r = make_folder(guest, err);
     if (r < 0)
         return r;
@@ -267,7 +270,7 @@ static int enter_folder(const char *name)
  * All in it belongs to the uid that this has, so what can't be removed ends it. */
 static _Noreturn void remove_main(const struct cordon_warden_config *config, const char *folder)
 {
-    char (*names)[NAME_MAX + 1] = calloc(DEPTH_MAX, NAME_MAX + 1);
+    char(*names)[NAME_MAX + 1] = calloc(DEPTH_MAX, NAME_MAX + 1);
     size_t depth = 0;
     if (!names || become_code(config) < 0 || enter_folder(folder) < 0)
         _exit(1);
@@ -314,7 +317,8 @@ void cordon_bare_remove_folder(struct cordon_warden *warden, char *folder_take)
         free(folder_take); /* found by cordon_bare_remove_stale later */
         return;
     }
-    *removal = (struct removal){.warden = warden, .child = {.source.fd = -1, .on_exit = on_removed}, .folder = folder_take};
+    *removal =
+        (struct removal){.warden = warden, .child = {.source.fd = -1, .on_exit = on_removed}, .folder = folder_take};
     warden->removals++;
     pid_t pid = cordon_process_fork(NULL, 0);
     if (pid == 0)

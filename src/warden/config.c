@@ -23,7 +23,8 @@ static uint64_t number(const struct cordon_settings *settings, enum cordon_setti
     return value < 0 ? 0 : (uint64_t)value;
 }
 
-static int take_path(const struct cordon_settings *settings, enum cordon_setting id, char *to, size_t size, struct cordon_error *err)
+static int take_path(const struct cordon_settings *settings, enum cordon_setting id, char *to, size_t size,
+                     struct cordon_error *err)
 {
     const char *path = text(settings, id);
     if (path[0] != '/')

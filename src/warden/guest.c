@@ -95,8 +95,12 @@ static void on_slow_death(struct cordon_timer *timer)
     struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, timer, timer);
     struct cordon_warden *warden = guest->warden;
     cordon_log(CORDON_LOG_ERROR, "guest does not end; its slot stays out of use until it does", "guest",
-               CORDON_NUM(guest->seq), "slot", CORDON_NUM(guest->slot ? (long long)guest->slot->index : -1), "waits_for",
-               guest->at_nursery ? "nursery" : guest->at_zygote ? "zygote" : "process 1", NULL);
+               CORDON_NUM(guest->seq), "slot", CORDON_NUM(guest->slot ? (long long)guest->slot->index : -1),
+               "waits_for",
+               guest->at_nursery  ? "nursery"
+               : guest->at_zygote ? "zygote"
+                                  : "process 1",
+               NULL);
     /* One that owes an answer for so long will not give it. Its end answers for all. */
     if (guest->at_nursery)
         cordon_child_kill(&warden->nursery.child);
@@ -344,7 +348,8 @@ static int send_to_zygote(struct cordon_guest *guest, struct cordon_error *err)
     return r;
 }
 
-void cordon_guest_on_report(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds, size_t nfds)
+void cordon_guest_on_report(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds,
+                            size_t nfds)
 {
     struct cordon_error err;
     int r = take_report(guest, report, fds, nfds);

@@ -224,8 +224,13 @@ static void shut_down(struct cordon_warden *warden)
 
 int cordon_warden_main(int argc, char **argv)
 {
-    static struct cordon_warden warden = {.agent_memfd = -1, .filter_memfd = -1, .no_filter_memfd = -1, .root_ns = -1,
-                                          .null = -1,        .control.fd = -1,   .signals.fd = -1};
+    static struct cordon_warden warden = {.agent_memfd = -1,
+                                          .filter_memfd = -1,
+                                          .no_filter_memfd = -1,
+                                          .root_ns = -1,
+                                          .null = -1,
+                                          .control.fd = -1,
+                                          .signals.fd = -1};
     struct cordon_error err;
     cordon_log_setup("warden", CORDON_LOG_INFO, false);
     (void)prctl(PR_SET_NAME, "cordon-warden"); /* for ps only */

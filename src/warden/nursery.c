@@ -22,7 +22,7 @@
 
 #define LIVED_WELL_US 10000000u
 #define RESTART_US 100000u
-#define HOPELESS 3u /* deaths in a row after which it is not waited for: who asks is told */
+#define HOPELESS 3u  /* deaths in a row after which it is not waited for: who asks is told */
 #define JOBS_MAX 32u /* in the socket at once: far below what it holds, so that a send never waits */
 
 static void on_report(struct cordon_source *source, uint32_t events)
@@ -40,7 +40,8 @@ static void on_report(struct cordon_source *source, uint32_t events)
         for (size_t i = 0; n > 0 && i < nfds; i++)
             cordon_close(&fds[i]);
         if (n != 0)
-            cordon_log(CORDON_LOG_ERROR, "nursery report could not be received", "error", strerror((int)(n < 0 ? -n : EBADMSG)), NULL);
+            cordon_log(CORDON_LOG_ERROR, "nursery report could not be received", "error",
+                       strerror((int)(n < 0 ? -n : EBADMSG)), NULL);
         cordon_child_kill(&nursery->child);
         cordon_source_close(&nursery->warden->loop, source);
         return;
@@ -83,7 +84,8 @@ static void on_nursery_exit(struct cordon_child *child, int status)
     nursery->failures = lived_well ? 0 : nursery->failures + 1;
     nursery->restart.on_due = on_restart;
     if (nursery->failures > 1)
-        cordon_timer_arm(&warden->loop, &nursery->restart, RESTART_US * (nursery->failures < 50 ? nursery->failures : 50));
+        cordon_timer_arm(&warden->loop, &nursery->restart,
+                         RESTART_US * (nursery->failures < 50 ? nursery->failures : 50));
     else
         on_restart(&nursery->restart);
 }
@@ -165,8 +167,10 @@ static void describe(const struct cordon_guest *guest, struct cordon_nursery_job
     static const struct {
         const char *language, *driver;
     } kinds[CORDON_GUEST_KIND__COUNT] = {
-        [CORDON_GUEST_PYTHON] = {"python", "driver.py"},     [CORDON_GUEST_PYTHON_DATA] = {"python", "driver.py"},
-        [CORDON_GUEST_PYTHON_FRESH] = {"python", "driver.py"}, [CORDON_GUEST_JAVASCRIPT] = {"javascript", "driver.js"},
+        [CORDON_GUEST_PYTHON] = {"python", "driver.py"},
+        [CORDON_GUEST_PYTHON_DATA] = {"python", "driver.py"},
+        [CORDON_GUEST_PYTHON_FRESH] = {"python", "driver.py"},
+        [CORDON_GUEST_JAVASCRIPT] = {"javascript", "driver.js"},
         [CORDON_GUEST_BASH] = {"bash", ""},
     };
     const struct cordon_warden_config *config = &guest->warden->config;
@@ -191,7 +195,8 @@ static void describe(const struct cordon_guest *guest, struct cordon_nursery_job
         (void)snprintf(job->driver, sizeof job->driver, "%s/%s", CORDON_ROOT_OWN, kinds[kind].driver);
 }
 
-int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, const int agent_ends[4], struct cordon_error *err)
+int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, const int agent_ends[4],
+                        struct cordon_error *err)
 {
     struct cordon_nursery *nursery = &guest->warden->nursery;
     const struct cordon_slot *slot = guest->slot;

@@ -15,62 +15,21 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-#define MEMORY_MIN (4u << 20)
-#define PIDS_MIN 2u
-#define PIDS_MAX 32768u
-#define CPU_PERCENT_MAX 100000u
 #define MESSAGES_A_TURN 32
 
 void cordon_peer_refuse(int lease, int status, const char *why)
 {
     struct cordon_warden_grant grant = {.version = CORDON_WARDEN_VERSION, .status = status};
     (void)snprintf(grant.why, sizeof grant.why, "%s", why); /* cut at its size */
-    (void)cordon_send_fds(lease, &grant, sizeof grant, NULL, 0, MSG_DONTWAIT); /* gone or not a socket: nobody to tell */
-}
-
-/* 0, or negative errno and why. */
-static int check(const struct cordon_warden *warden, const struct cordon_warden_acquire *request, char *why, size_t size)
-{
-    const struct cordon_warden_config *config = &warden->config;
-    const struct {
-        bool wrong;
-        int status;
-        const char *why;
-    } rules[] = {
-        {request->version != CORDON_WARDEN_VERSION, -EPROTO, "gateway and warden are of different versions"},
-        {request->kind >= CORDON_GUEST_KIND__COUNT, -EINVAL, "unknown kind of guest"},
-        {request->unisolated > 1 || request->reserved, -EINVAL, "malformed request"},
-        {strncmp(request->template_name, "default", sizeof request->template_name) != 0, -ENOENT, "unknown template"},
-        {request->unisolated && !config->allow_none, -EPERM,
-         "backend none is not allowed: it takes CORDON_ALLOW_NONE=true in the warden's own settings"},
-        {request->memory_bytes < MEMORY_MIN, -EINVAL, "memory limit below 4 MiB"},
-        {request->memory_bytes > config->max_memory_bytes, -EPERM, "memory limit above CORDON_MAX_MEMORY_MB"},
-        {request->pids < PIDS_MIN || request->pids > PIDS_MAX, -EPERM, "limit of processes outside 2 to 32768"},
-        {request->cpu_percent < 1 || request->cpu_percent > CPU_PERCENT_MAX, -EPERM, "CPU share outside 1 to 100000 %"},
-    };
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        if (!rules[i].wrong)
-            continue;
-        (void)snprintf(why, size, "%s", rules[i].why);
-        return rules[i].status;
-    }
-    if (!request->unisolated && warden->local_status < 0) {
-        (void)snprintf(why, size, "%s", warden->why);
-        return warden->local_status;
-    }
-    if (!(warden->languages & 1u << request->kind)) {
-        (void)snprintf(why, size, "there is no interpreter at %s",
-                       cordon_interpreter_of(config, (enum cordon_guest_kind)request->kind));
-        return -ENOENT;
-    }
-    return 0;
+    (void)cordon_send_fds(lease, &grant, sizeof grant, NULL, 0,
+                          MSG_DONTWAIT); /* gone or not a socket: nobody to tell */
 }
 
 static void acquire(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take)
 {
     cordon_autoclose int lease = lease_take;
     char why[sizeof warden->why];
-    int r = check(warden, request, why, sizeof why);
+    int r = cordon_request_check(warden, request, why, sizeof why);
     if (r < 0) {
         cordon_log(CORDON_LOG_DEBUG, "acquire refused", "why", why, NULL);
         cordon_peer_refuse(lease, r, why);
@@ -132,8 +91,10 @@ static void on_peer(struct cordon_source *source, uint32_t events)
 
 static int say_hello(struct cordon_warden *warden, int fd)
 {
-    struct cordon_warden_hello hello = {.version = CORDON_WARDEN_VERSION, .abilities = warden->abilities,
-                                        .languages = warden->languages, .status = warden->local_status};
+    struct cordon_warden_hello hello = {.version = CORDON_WARDEN_VERSION,
+                                        .abilities = warden->abilities,
+                                        .languages = warden->languages,
+                                        .status = warden->local_status};
     if (hello.status < 0)
         (void)snprintf(hello.why, sizeof hello.why, "%s", warden->why);
     else

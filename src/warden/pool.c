@@ -32,8 +32,8 @@
 #define BROKEN 3u /* failures in a row after which new peers are told */
 
 static const char *const kind_names[CORDON_GUEST_KIND__COUNT] = {
-    [CORDON_GUEST_PYTHON] = "python",         [CORDON_GUEST_PYTHON_DATA] = "python",
-    [CORDON_GUEST_PYTHON_FRESH] = "python",   [CORDON_GUEST_JAVASCRIPT] = "javascript",
+    [CORDON_GUEST_PYTHON] = "python",       [CORDON_GUEST_PYTHON_DATA] = "python",
+    [CORDON_GUEST_PYTHON_FRESH] = "python", [CORDON_GUEST_JAVASCRIPT] = "javascript",
     [CORDON_GUEST_BASH] = "bash",
 };
 
@@ -182,8 +182,8 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
         cordon_peer_refuse(lease, -ENOMEM, "no memory to wait for a guest");
         return;
     }
-    *acquire = (struct cordon_acquire){.warden = pool->warden, .pool = pool, .request = *request,
-                                       .lease = {.fd = -1, .on_event = on_given_up}};
+    *acquire = (struct cordon_acquire){
+        .warden = pool->warden, .pool = pool, .request = *request, .lease = {.fd = -1, .on_event = on_given_up}};
     if (cordon_source_watch(&pool->warden->loop, &acquire->lease, CORDON_TAKE_FD(lease), EPOLLRDHUP) < 0)
         return; /* not a socket, or no memory: closing it is the answer */
     push_waiting(pool, CORDON_TAKE(acquire));

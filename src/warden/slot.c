@@ -21,6 +21,7 @@
 
 #define SPARE_SLOTS 2
 #define REST_US 500000u
+#define SETTLE_US 40000u /* netlink sockets are counted until some RCU grace period after their end */
 #define HELD_US 10000u
 #define HELD_LONG_US 5000000u
 #define FDS_OF_A_SLOT 32u /* with its guest, at its worst */
@@ -172,7 +173,8 @@ int cordon_slot_take(struct cordon_warden *warden, struct cordon_guest *guest, s
     struct cordon_slot *slot = pick(warden);
     if (!slot)
         return cordon_fail(err, -EAGAIN, CORDON_ERROR_UNAVAILABLE,
-                           "all %u guests that this host can hold are in use (by uids and open files)", warden->slots_max);
+                           "all %u guests that this host can hold are in use (by uids and open files)",
+                           warden->slots_max);
     if (slot->ns.user >= 0) {
         give_to(slot, guest);
         return 1;
@@ -200,6 +202,14 @@ static void on_again(struct cordon_timer *timer)
     cordon_slot_release(CORDON_OWNER(struct cordon_slot, again, timer));
 }
 
+static void look_again(struct cordon_slot *slot, uint64_t delay_us)
+{
+    slot->state = CORDON_SLOT_HELD;
+    slot->guest = NULL;
+    slot->again.on_due = on_again;
+    cordon_timer_arm(&slot->warden->loop, &slot->again, delay_us);
+}
+
 /* For instance a step of a zygote that was killed itself: it ends soon. What never ends costs this slot. */
 static void hold(struct cordon_slot *slot)
 {
@@ -211,10 +221,7 @@ static void hold(struct cordon_slot *slot)
                    CORDON_NUM(slot->index), NULL);
         slot->held_us = 0; /* said once */
     }
-    slot->state = CORDON_SLOT_HELD;
-    slot->guest = NULL;
-    slot->again.on_due = on_again;
-    cordon_timer_arm(&slot->warden->loop, &slot->again, slot->held_us ? HELD_US : HELD_LONG_US);
+    look_again(slot, slot->held_us ? HELD_US : HELD_LONG_US);
 }
 
 void cordon_slot_release(struct cordon_slot *slot)
@@ -223,8 +230,15 @@ void cordon_slot_release(struct cordon_slot *slot)
         hold(slot);
         return;
     }
-    if (slot->ns.user >= 0 && !cordon_slotns_clean(&slot->ns))
+    if (slot->ns.user >= 0 && !cordon_slotns_clean(&slot->ns)) {
+        if (!slot->suspect) {
+            slot->suspect = true;
+            look_again(slot, SETTLE_US);
+            return;
+        }
         cordon_slotns_done(&slot->ns);
+    }
+    slot->suspect = false;
     give_free(slot);
 }
 

@@ -64,8 +64,8 @@ static _Noreturn void child_main(const struct cordon_warden_config *config, int 
     };
     struct cordon_error err = {0};
     collect_folders(config, &folders);
-    const struct cordon_root_spec spec = {.files = files, .file_count = sizeof files / sizeof *files,
-                                          .folders = folders.list, .rootless = !config->root};
+    const struct cordon_root_spec spec = {
+        .files = files, .file_count = sizeof files / sizeof *files, .folders = folders.list, .rootless = !config->root};
     (void)cordon_root_enter(&spec, &err); /* err.code tells */
     char byte;
     if (cordon_send_fds(sock, &err, sizeof err, NULL, 0, 0) >= 0)

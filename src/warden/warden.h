@@ -33,15 +33,15 @@
 
 struct cordon_warden_config {
     bool oneshot, allow_none;
-    bool root;                 /* started with euid 0; else in a user namespace of its own, one id only */
+    bool root; /* started with euid 0; else in a user namespace of its own, one id only */
     uid_t outer_uid, outer_gid;
     uid_t uid_base;
     uint64_t memory_bytes, max_memory_bytes, disk_bytes, disk_inodes;
     uint32_t pids, cpu_percent, open_files;
     unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
-    unsigned cpus;             /* of the host */
+    unsigned cpus; /* of the host */
     char python[256], node[256], bash[256];
-    char instance[64];         /* names the cgroups */
+    char instance[64]; /* names the cgroups */
 };
 
 /* argv as in supervisor/roles.h; settings are loaded, checked and kept only as far as the warden needs them. */
@@ -59,31 +59,31 @@ enum cordon_slot_state {
     CORDON_SLOT_MAKING,
     CORDON_SLOT_FREE,
     CORDON_SLOT_USED,
-    CORDON_SLOT_HELD /* its guest is dead, but something still lives in its cgroups */
+    CORDON_SLOT_HELD /* its guest is dead, but something of it is still there */
 };
 
 struct cordon_slot {
     struct cordon_warden *warden;
     enum cordon_slot_state state;
     unsigned index;
-    bool has_cgroup;
+    bool has_cgroup, suspect; /* suspect: looked over once, and its network namespace was not clean */
     struct cordon_slotns ns;
     struct cordon_cgroup_slot cgroup;
-    struct cordon_child maker;   /* MAKING */
+    struct cordon_child maker; /* MAKING */
     int maker_sock;
-    struct cordon_guest *guest;  /* USED; MAKING: who waits for it, or NULL */
-    struct cordon_timer again;   /* HELD: look again */
+    struct cordon_guest *guest; /* USED; MAKING: who waits for it, or NULL */
+    struct cordon_timer again;  /* HELD: look again */
     uint64_t held_us;
     struct cordon_slot *next_free;
 };
 
 enum cordon_guest_state {
-    CORDON_GUEST_SLOT = 0,     /* waits for its slot */
-    CORDON_GUEST_AGENT,        /* waits for the nursery's report */
-    CORDON_GUEST_INTERPRETER,  /* waits for the zygote's reply and the ready pipe's end */
-    CORDON_GUEST_READY,        /* parked */
+    CORDON_GUEST_SLOT = 0,    /* waits for its slot */
+    CORDON_GUEST_AGENT,       /* waits for the nursery's report */
+    CORDON_GUEST_INTERPRETER, /* waits for the zygote's reply and the ready pipe's end */
+    CORDON_GUEST_READY,       /* parked */
     CORDON_GUEST_LEASED,
-    CORDON_GUEST_DYING         /* waits for process 1's end, and for answers that still name it */
+    CORDON_GUEST_DYING /* waits for process 1's end, and for answers that still name it */
 };
 
 struct cordon_zygote;
@@ -95,21 +95,21 @@ struct cordon_guest {
     struct cordon_pool *pool;
     enum cordon_guest_state state;
     uint64_t seq;
-    struct cordon_slot *slot;        /* NULL: backend `none` without cgroups */
-    struct cordon_source death;      /* pidfd of process 1 */
-    struct cordon_child bare;        /* backend `none`: the agent */
-    bool bare_plain;                 /* …not process 1 of a pid namespace */
+    struct cordon_slot *slot;   /* NULL: backend `none` without cgroups */
+    struct cordon_source death; /* pidfd of process 1 */
+    struct cordon_child bare;   /* backend `none`: the agent */
+    bool bare_plain;            /* …not process 1 of a pid namespace */
     char *bare_folder;
     struct cordon_source ready, lease;
-    int channel;                     /* the gateway's end, until it is handed over */
+    int channel; /* the gateway's end, until it is handed over */
     int namespaces[CORDON_GUEST_NAMESPACES];
-    int ends[5];                     /* the interpreter's: driver, ready, stdin, stdout, stderr; until sent */
-    bool at_nursery, at_zygote;      /* an answer is still to come */
+    int ends[5];                /* the interpreter's: driver, ready, stdin, stdout, stderr; until sent */
+    bool at_nursery, at_zygote; /* an answer is still to come */
     bool forked, is_ready, alive, has_namespaces;
     struct cordon_zygote *zygote;
     uint64_t oom_kill_base, cpu_usage_base;
     uint64_t started_us;
-    struct cordon_timer timer;       /* being made: too long; dying: too long */
+    struct cordon_timer timer;            /* being made: too long; dying: too long */
     struct cordon_guest *previous, *next; /* in the warden's list of all, by age */
     struct cordon_guest *next_parked;
 };
@@ -118,9 +118,9 @@ struct cordon_acquire {
     struct cordon_warden *warden;
     struct cordon_pool *pool;
     struct cordon_warden_acquire request;
-    struct cordon_source lease;      /* watched for a gateway that gives up */
+    struct cordon_source lease; /* watched for a gateway that gives up */
     unsigned attempts;
-    uint64_t counted_seq;            /* guests up to this one do not count as another attempt */
+    uint64_t counted_seq; /* guests up to this one do not count as another attempt */
     struct cordon_acquire *next;
 };
 
@@ -131,11 +131,11 @@ struct cordon_pool {
     struct cordon_guest *parked, *parked_last;
     struct cordon_acquire *waiting, *waiting_last;
     unsigned parked_count, waiting_count, making, target, misses;
-    unsigned failures;               /* in a row */
-    uint64_t failed_seq;             /* guests up to this one belong to the last of them */
-    struct cordon_timer rest;        /* armed: no refill before it is due */
+    unsigned failures;        /* in a row */
+    uint64_t failed_seq;      /* guests up to this one belong to the last of them */
+    struct cordon_timer rest; /* armed: no refill before it is due */
     struct cordon_timer shrink;
-    char why[400];                   /* of the last failure */
+    char why[400]; /* of the last failure */
 };
 
 struct cordon_peer {
@@ -160,10 +160,10 @@ struct cordon_zygote { /* one process */
     enum cordon_zygote_state state;
     struct cordon_child child;
     struct cordon_source socket;
-    struct cordon_timer timer;       /* LOADING: too long; SERVING: its age */
+    struct cordon_timer timer; /* LOADING: too long; SERVING: its age */
     unsigned forks, jobs;
     uint32_t seq;
-    struct cordon_zygote *next;      /* older ones of the place */
+    struct cordon_zygote *next; /* older ones of the place */
 };
 
 struct cordon_zygote_place { /* "python" or "data": one process at a time serves it */
@@ -172,7 +172,7 @@ struct cordon_zygote_place { /* "python" or "data": one process at a time serves
     struct cordon_zygote *current, *coming, *retired;
     struct cordon_timer restart;
     unsigned failures;
-    bool given_up;                   /* interpreters are executed instead */
+    bool given_up; /* interpreters are executed instead */
 };
 
 #define CORDON_ZYGOTES 2
@@ -181,14 +181,14 @@ struct cordon_warden {
     struct cordon_loop loop;
     struct cordon_warden_config config;
     struct cordon_source control, signals;
-    int local_status;                /* 0, or why `local` can't run */
+    int local_status; /* 0, or why `local` can't run */
     char why[512];
     struct cordon_cgroup_root *cgroups;
     uint32_t abilities, languages;
     int agent_memfd, filter_memfd, no_filter_memfd, root_ns, null;
     struct cordon_peer *peers;
-    struct cordon_slot *slots;       /* CORDON_SLOTS_MAX of them */
-    unsigned slots_max, slots_used;  /* the first slots_used were made at some time */
+    struct cordon_slot *slots;      /* CORDON_SLOTS_MAX of them */
+    unsigned slots_max, slots_used; /* the first slots_used were made at some time */
     struct cordon_slot *free_slots;
     unsigned free_count, spare_making;
     unsigned slot_failures;
@@ -216,7 +216,8 @@ void cordon_slot_leave(struct cordon_slot *slot, struct cordon_guest *guest); /*
 int cordon_guest_make(struct cordon_pool *pool, struct cordon_error *err);
 void cordon_guest_on_slot(struct cordon_guest *guest, const struct cordon_error *failed);
 struct cordon_nursery_report;
-void cordon_guest_on_report(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds, size_t nfds);
+void cordon_guest_on_report(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds,
+                            size_t nfds);
 void cordon_guest_on_agent_lost(struct cordon_guest *guest);
 void cordon_guest_on_zygote(struct cordon_guest *guest, int status, const char *stage);
 struct cordon_guest *cordon_guest_find(struct cordon_warden *warden, uint64_t seq);
@@ -249,12 +250,18 @@ int cordon_peer_add(struct cordon_warden *warden, int fd_take);
 void cordon_peers_done(struct cordon_warden *warden);
 void cordon_peer_refuse(int lease, int status, const char *why);
 
+/* request.c */
+/* May this be made? 0, or negative errno and why, in words for the client. */
+int cordon_request_check(const struct cordon_warden *warden, const struct cordon_warden_acquire *request, char *why,
+                         size_t size);
+
 /* nursery.c */
 int cordon_nursery_start(struct cordon_warden *warden, struct cordon_error *err);
 bool cordon_nursery_is_there(const struct cordon_warden *warden); /* or is not worth waiting for */
 bool cordon_nursery_is_dead(const struct cordon_warden *warden);  /* now, before its event came */
 void cordon_nursery_stop(struct cordon_warden *warden);
-int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, const int agent_ends[4], struct cordon_error *err);
+int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, const int agent_ends[4],
+                        struct cordon_error *err);
 
 /* zygote.c */
 void cordon_zygotes_init(struct cordon_warden *warden);

@@ -26,45 +26,45 @@ enum cordon_guest_kind {
 };
 
 enum cordon_warden_ability { /* bits of hello.abilities: what this host lets `local` hold */
-    CORDON_ABLE_MEMORY = 1,
-    CORDON_ABLE_PIDS = 2,
-    CORDON_ABLE_CPU = 4,
-    CORDON_ABLE_AGENT_PROTECTED = 8,
-    CORDON_ABLE_NONE_BACKEND = 16 /* the operator allowed backend `none` */
+                             CORDON_ABLE_MEMORY = 1,
+                             CORDON_ABLE_PIDS = 2,
+                             CORDON_ABLE_CPU = 4,
+                             CORDON_ABLE_AGENT_PROTECTED = 8,
+                             CORDON_ABLE_NONE_BACKEND = 16 /* the operator allowed backend `none` */
 };
 
 struct cordon_warden_hello {
     uint32_t version;
     uint32_t abilities;
-    uint32_t languages;      /* bits by enum cordon_guest_kind: those whose interpreter is there */
-    int32_t status;          /* 0: local can run; else negative errno and why */
-    char why[512];           /* the same words that doctor, readyz and a refused run show */
+    uint32_t languages; /* bits by enum cordon_guest_kind: those whose interpreter is there */
+    int32_t status;     /* 0: local can run; else negative errno and why */
+    char why[512];      /* the same words that doctor, readyz and a refused run show */
 };
 
 struct cordon_warden_acquire {
     uint32_t version;
-    uint32_t kind;           /* enum cordon_guest_kind */
-    uint32_t unisolated;     /* 1: backend `none` */
+    uint32_t kind;       /* enum cordon_guest_kind */
+    uint32_t unisolated; /* 1: backend `none` */
     uint32_t cpu_percent;
     uint32_t pids;
     uint32_t reserved;
     uint64_t memory_bytes;
-    char template_name[40];  /* "default" */
+    char template_name[40]; /* "default" */
 };
 
 enum cordon_grant_fd { /* bits of grant.fds, in the order in which the descriptors are attached */
-    CORDON_GRANT_CHANNEL = 1,      /* always */
-    CORDON_GRANT_MEMORY_PEAK = 2,  /* text: one number, bytes */
-    CORDON_GRANT_MEMORY_EVENTS = 4,/* text with a line "oom_kill N" */
-    CORDON_GRANT_CPU_USAGE = 8     /* text: v1 one number, nanoseconds; v2 a line "usage_usec N" */
+                       CORDON_GRANT_CHANNEL = 1,       /* always */
+                       CORDON_GRANT_MEMORY_PEAK = 2,   /* text: one number, bytes */
+                       CORDON_GRANT_MEMORY_EVENTS = 4, /* text with a line "oom_kill N" */
+                       CORDON_GRANT_CPU_USAGE = 8      /* text: v1 one number, nanoseconds; v2 a line "usage_usec N" */
 };
 
 struct cordon_warden_grant {
     uint32_t version;
-    int32_t status;          /* 0 or negative errno: -EAGAIN no resources now, -EPERM beyond a ceiling, … */
+    int32_t status; /* 0 or negative errno: -EAGAIN no resources now, -EPERM beyond a ceiling, … */
     uint32_t fds;
-    uint32_t warm;           /* 1: came out of the pool */
-    uint64_t oom_kill_base;  /* the counters' values when the guest was handed over */
+    uint32_t warm;          /* 1: came out of the pool */
+    uint64_t oom_kill_base; /* the counters' values when the guest was handed over */
     uint64_t cpu_usage_base;
     char why[512];
 };

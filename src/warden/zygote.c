@@ -76,7 +76,8 @@ static _Noreturn void child_main(struct cordon_warden *warden, const char *name,
         (void)execve(python, argv, environment);
         r = -errno;
     }
-    cordon_log(CORDON_LOG_ERROR, "zygote can not start", "stage", stage, "interpreter", python, "error", strerror(-r), NULL);
+    cordon_log(CORDON_LOG_ERROR, "zygote can not start", "stage", stage, "interpreter", python, "error", strerror(-r),
+               NULL);
     _exit(126);
 }
 
@@ -159,14 +160,16 @@ static void plan_restart(struct cordon_zygote_place *place)
 {
     if (place->failures >= FAILURES_MAX && !place->current) {
         place->given_up = true;
-        cordon_log(CORDON_LOG_ERROR, "zygote given up: interpreters are executed instead, which is slower", "zygote", place->name, NULL);
+        cordon_log(CORDON_LOG_ERROR, "zygote given up: interpreters are executed instead, which is slower", "zygote",
+                   place->name, NULL);
         return;
     }
     place->restart.on_due = on_restart;
     if (place->failures == 0)
         on_restart(&place->restart);
     else
-        cordon_timer_arm(&place->warden->loop, &place->restart, RESTART_US << (place->failures < 6 ? place->failures : 6));
+        cordon_timer_arm(&place->warden->loop, &place->restart,
+                         RESTART_US << (place->failures < 6 ? place->failures : 6));
 }
 
 static void on_zygote_exit(struct cordon_child *child, int status)
@@ -298,7 +301,8 @@ int cordon_zygote_send(struct cordon_guest *guest, struct cordon_error *err)
     struct cordon_zygote *zygote = place ? place->current : NULL;
     const struct cordon_slot *slot = guest->slot;
     if (!zygote || zygote->jobs >= JOBS_MAX)
-        return cordon_fail(err, -EAGAIN, CORDON_ERROR_UNAVAILABLE, "the zygote is %s", zygote ? "busy" : "being started again");
+        return cordon_fail(err, -EAGAIN, CORDON_ERROR_UNAVAILABLE, "the zygote is %s",
+                           zygote ? "busy" : "being started again");
     const struct cordon_zygote_job job = {.version = CORDON_ZYGOTE_VERSION,
                                           .seq = (uint32_t)guest->seq,
                                           .cgroups = (uint32_t)slot->cgroup.procs_count,

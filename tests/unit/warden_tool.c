@@ -39,7 +39,8 @@ static void die(const char *what)
 static void start(int argc, char **argv, int first, int oneshot)
 {
     int c[2], p[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, c) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, c) < 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0)
         die("socketpair");
     warden = fork();
     if (warden == 0) {
@@ -71,14 +72,20 @@ static void hello(int print)
     if (n != (ssize_t)sizeof h)
         die("hello");
     if (print || h.status)
-        (void)printf("version %u abilities %x languages %x status %d why \"%s\"\n", h.version, h.abilities, h.languages, h.status, h.why);
+        (void)printf("version %u abilities %x languages %x status %d why \"%s\"\n", h.version, h.abilities, h.languages,
+                     h.status, h.why);
 }
 
 /* The lease, or -1; *channel is the guest's. */
 static int acquire(unsigned kind, int none, int *channel, int *warm)
 {
-    struct cordon_warden_acquire a = {.version = CORDON_WARDEN_VERSION, .kind = kind, .unisolated = (unsigned)none,
-                                      .cpu_percent = 100, .pids = 128, .memory_bytes = 256u << 20, .template_name = "default"};
+    struct cordon_warden_acquire a = {.version = CORDON_WARDEN_VERSION,
+                                      .kind = kind,
+                                      .unisolated = (unsigned)none,
+                                      .cpu_percent = 100,
+                                      .pids = 128,
+                                      .memory_bytes = 256u << 20,
+                                      .template_name = "default"};
     struct cordon_warden_grant g;
     int pair[2], fds[4];
     size_t nfds = 4;
@@ -89,7 +96,8 @@ static int acquire(unsigned kind, int none, int *channel, int *warm)
     (void)close(pair[1]);
     ssize_t n = cordon_recv_fds(pair[0], &g, sizeof g, fds, &nfds, 0);
     if (n != (ssize_t)sizeof g || g.status) {
-        (void)printf("refused: %zd status %d why \"%s\"\n", n, n == (ssize_t)sizeof g ? g.status : 0, n == (ssize_t)sizeof g ? g.why : "");
+        (void)printf("refused: %zd status %d why \"%s\"\n", n, n == (ssize_t)sizeof g ? g.status : 0,
+                     n == (ssize_t)sizeof g ? g.why : "");
         (void)close(pair[0]);
         return -1;
     }
@@ -105,9 +113,17 @@ static const char *const languages[] = {"python", "python", "python", "javascrip
 static int run_code(int channel, unsigned kind, const char *code, int show)
 {
     struct cordon_buf fields = CORDON_BUF_INIT(1 << 20), out = CORDON_BUF_INIT(1 << 20), in = CORDON_BUF_INIT(1 << 22);
-    struct cordon_exec_limits limits = {.disk_bytes = 64 << 20, .disk_inodes = 16384, .memory_bytes = 256 << 20, .stdout_bytes = 1 << 20,
-                                        .stderr_bytes = 1 << 20, .output_kill_bytes = 1 << 30, .artifact_bytes = 1 << 20,
-                                        .artifacts_bytes = 1 << 20, .artifacts = 8, .open_files = 1024, .cpu_percent = 100};
+    struct cordon_exec_limits limits = {.disk_bytes = 64 << 20,
+                                        .disk_inodes = 16384,
+                                        .memory_bytes = 256 << 20,
+                                        .stdout_bytes = 1 << 20,
+                                        .stderr_bytes = 1 << 20,
+                                        .output_kill_bytes = 1 << 30,
+                                        .artifact_bytes = 1 << 20,
+                                        .artifacts_bytes = 1 << 20,
+                                        .artifacts = 8,
+                                        .open_files = 1024,
+                                        .cpu_percent = 100};
     (void)cordon_field_put(&fields, CORDON_FIELD_LANGUAGE, languages[kind], (uint32_t)strlen(languages[kind]));
     (void)cordon_field_put(&fields, CORDON_FIELD_CODE, code, (uint32_t)strlen(code));
     (void)cordon_exec_limits_put(&fields, &limits);
@@ -128,13 +144,15 @@ static int run_code(int channel, unsigned kind, const char *code, int show)
             in.size += (size_t)got;
             continue;
         }
-        if (show && (frame.type == CORDON_FRAME_STDOUT || frame.type == CORDON_FRAME_STDERR || frame.type == CORDON_FRAME_ERROR))
+        if (show && (frame.type == CORDON_FRAME_STDOUT || frame.type == CORDON_FRAME_STDERR ||
+                     frame.type == CORDON_FRAME_ERROR))
             (void)fwrite(frame.payload, 1, frame.length, stdout);
         struct cordon_exit ended;
         if (frame.type == CORDON_FRAME_EXIT && cordon_exit_parse(&frame, &ended) == 0) {
             status = ended.status;
             if (show)
-                (void)printf("[exit how %u status %d denied %u %s left %u]\n", ended.how, ended.status, ended.syscalls_denied, ended.blocked_syscall, ended.processes_left);
+                (void)printf("[exit how %u status %d denied %u %s left %u]\n", ended.how, ended.status,
+                             ended.syscalls_denied, ended.blocked_syscall, ended.processes_left);
             break;
         }
         cordon_buf_consume(&in, (size_t)n);
@@ -220,9 +238,11 @@ static void cycles(unsigned kind, unsigned count, int none, const char *code)
     double n = count - count / 10;
     qsort(took, count, sizeof *took, compare);
     qsort(whole, count, sizeof *whole, compare);
-    (void)printf("%u cycles, %u warm, %u failed; acquire p50 %llu us p99 %llu us; whole p50 %llu p99 %llu; %.0f/s; machine CPU %.2f ms a cycle\n", count,
-                 warm_count, failed, (unsigned long long)took[count / 2], (unsigned long long)took[count * 99 / 100],
-                 (unsigned long long)whole[count / 2], (unsigned long long)whole[count * 99 / 100], n * 1e6 / (double)wall,
+    (void)printf("%u cycles, %u warm, %u failed; acquire p50 %llu us p99 %llu us; whole p50 %llu p99 %llu; %.0f/s; "
+                 "machine CPU %.2f ms a cycle\n",
+                 count, warm_count, failed, (unsigned long long)took[count / 2],
+                 (unsigned long long)took[count * 99 / 100], (unsigned long long)whole[count / 2],
+                 (unsigned long long)whole[count * 99 / 100], n * 1e6 / (double)wall,
                  (double)(busy_ticks() - ticks) * 10 / n);
     (void)usleep(500000);
     (void)printf("warden fds at a tenth %u, now %u; rss %u kB\n", fds_first, count_fds(), rss_kb());

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a gateway may ask for. It may have been taken over, so the ceilings here are the warden's own. Pure, fuzzed. */
+#include "warden/warden.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MEMORY_MIN (4u << 20)
+#define PIDS_MIN 2u
+#define PIDS_MAX 32768u
+#define CPU_PERCENT_MAX 100000u
+
+int cordon_request_check(const struct cordon_warden *warden, const struct cordon_warden_acquire *request, char *why,
+                         size_t size)
+{
+    const struct cordon_warden_config *config = &warden->config;
+    const struct {
+        bool wrong;
+        int status;
+        const char *why;
+    } rules[] = {
+        {request->version != CORDON_WARDEN_VERSION, -EPROTO, "gateway and warden are of different versions"},
+        {request->kind >= CORDON_GUEST_KIND__COUNT, -EINVAL, "unknown kind of guest"},
+        {request->unisolated > 1 || request->reserved, -EINVAL, "malformed request"},
+        {strncmp(request->template_name, "default", sizeof request->template_name) != 0, -ENOENT, "unknown template"},
+        {request->unisolated && !config->allow_none, -EPERM,
+         "backend none is not allowed: it takes CORDON_ALLOW_NONE=true in the warden's own settings"},
+        {request->memory_bytes < MEMORY_MIN, -EINVAL, "memory limit below 4 MiB"},
+        {request->memory_bytes > config->max_memory_bytes, -EPERM, "memory limit above CORDON_MAX_MEMORY_MB"},
+        {request->pids < PIDS_MIN || request->pids > PIDS_MAX, -EPERM, "limit of processes outside 2 to 32768"},
+        {request->cpu_percent < 1 || request->cpu_percent > CPU_PERCENT_MAX, -EPERM, "CPU share outside 1 to 100000 %"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (!rules[i].wrong)
+            continue;
+        (void)snprintf(why, size, "%s", rules[i].why);
+        return rules[i].status;
+    }
+    if (!request->unisolated && warden->local_status < 0) {
+        (void)snprintf(why, size, "%s", warden->why);
+        return warden->local_status;
+    }
+    if (!(warden->languages & 1u << request->kind)) {
+        (void)snprintf(why, size, "there is no interpreter at %s",
+                       cordon_interpreter_of(config, (enum cordon_guest_kind)request->kind));
+        return -ENOENT;
+    }
+    return 0;
+}
