@@ -183,7 +183,8 @@ class FreshDriver:
 
 def guest_main(control):
     """Becomes process 1 of a new guest; runs in a child of the test."""
-    os.dup2(control.fileno(), 3)
+    if control.fileno() != 3:
+        os.dup2(control.fileno(), 3)
     control.detach()
     control = socket.socket(fileno=3)
     os.closerange(4, 4096)
@@ -280,6 +281,7 @@ class Zygote:
         def place():
             libc.prctl(1, signal.SIGKILL)
             os.dup2(theirs.fileno(), 3)
+            os.set_inheritable(3, True)
             os.closerange(4, 4096)
             os.setgroups([])
             os.setresgid(ZYGOTE_UID, ZYGOTE_UID, ZYGOTE_UID)

@@ -27,6 +27,7 @@ const FIELD_CODE = 2, FIELD_ARGUMENTS = 3, FIELD_ENV = 4, FIELD_CWD = 5, FIELD_L
 const LIMITS_MEMORY = 16, LIMITS_CPU_PERCENT = 72;
 const RESULT_MAX = 16 << 20;
 const TEXT_MAX = 65536;
+const UNSETTLED = 13; // Node's own status for a top-level await that nothing ends
 const LOADED_EVENT = 'cordon:loaded';
 const THREAD_VARIABLES = ['OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', 'GOMAXPROCS',
   'RAYON_NUM_THREADS'];
@@ -37,8 +38,10 @@ const { stringify, parse } = JSON;
 const reallyExit = process.reallyExit.bind(process);
 const emit = process.emit;
 const hostCpus = os.availableParallelism?.() || os.cpus().length || 1;
+const home = process.cwd();
 let channel;
 let told = false;
+let evaluating = false; // an ES module's body, which may wait for ever
 
 // --- the channel ---
 
@@ -124,6 +127,8 @@ const REHEARSAL = `
 
 // Does what a run does, without its effects: output and frames end before they are written.
 async function rehearse() {
+  // Else what a full pipe could not take yet would be lost in process.exit().
+  for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
   process.chdir(process.cwd());
   applyEnvironment({ env: ['REHEARSED=1'], cpus: 1 });
   const { module, start } = makeModule('/rehearsal', isModuleSyntax(REHEARSAL, 'main.js') ? '' : REHEARSAL);
@@ -159,7 +164,7 @@ function makeModule(cwd, code) {
 
 function applyEnvironment(job) {
   const cpus = String(job.cpus || hostCpus);
-  const environment = { HOME: '/home/user', PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8', TMPDIR: '/tmp' };
+  const environment = { HOME: home, PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8', TMPDIR: '/tmp' };
   for (const name of THREAD_VARIABLES) environment[name] = cpus;
   for (const entry of job.env) {
     const at = entry.indexOf('=');
@@ -172,9 +177,11 @@ function applyEnvironment(job) {
 // The end of the program as Node tells it: 'exit' was emitted and its handlers ran. After an error that nobody
 // caught Node still has to print it, so that end is left to Node.
 function watchEnd() {
-  let fatal = false;
+  let fatal = false, dry = false;
   const watchedEmit = function (event, ...values) {
     if (event === 'uncaughtExceptionMonitor') fatal = true;
+    if (event === 'beforeExit') dry = true;
+    if (event === 'exit' && dry && evaluating) process.exitCode ??= UNSETTLED;
     const handled = Reflect.apply(emit, this, [event, ...values]);
     if (event === 'uncaughtException' && handled) fatal = false;
     if (event === 'exit' && this === process && !fatal) leave(process.exitCode ?? values[0] ?? 0);
@@ -218,7 +225,11 @@ function runModule(job, cwd) {
   process.once(LOADED_EVENT, remove);
   process.argv[1] = filename;
   const loaded = import(pathToFileURL(filename));
-  loaded.finally(remove);
+  evaluating = true;
+  loaded.finally(() => {
+    evaluating = false;
+    remove();
+  });
   if (job.arguments !== undefined) loaded.then((found) => callMain(job, () => [found.default, found.main]));
 }
 

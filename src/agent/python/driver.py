@@ -12,6 +12,10 @@ it: a fresh __main__, default signal handlers, warnings, garbage collector and e
 own code. It may break anything in this process, so that the agent believes nothing of it but "here is a result" and "I
 exit with this code"; a real status, when the process dies otherwise, is the kernel's.
 """
+import sys
+
+STARTED_WITH = frozenset(sys.modules)  # also in a plain interpreter
+
 import atexit
 import gc
 import io
@@ -20,7 +24,6 @@ import json
 import linecache
 import os
 import random
-import sys
 import threading
 import types
 
@@ -359,7 +362,7 @@ def refuse(why):
 
 def call_main(job, module):
     try:
-        arguments = json.loads(job.arguments)
+        arguments = decode_json(job.arguments.decode())
     except ValueError as error:
         return refuse(f"the arguments are not JSON: {error}")
     if not isinstance(arguments, dict):
@@ -398,11 +401,12 @@ def encode_result(value):
     try:
         return text.encode()
     except UnicodeEncodeError:  # half a surrogate pair can only travel escaped
-        return ascii_encode(json.loads(text)).encode()
+        return encode_ascii(decode_json(text)).encode()
 
 
+decode_json = json.JSONDecoder().decode
 encode_strict = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-ascii_encode = json.JSONEncoder(separators=(",", ":")).encode
+encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def without_nan(value, inside):
@@ -448,11 +452,27 @@ def finish(code, module, cwd):
 
 
 def quietly(call, *arguments, **named_arguments):
+    """What fails at the end is told, and changes nothing."""
     try:
         call(*arguments, **named_arguments)
     except BaseException as error:
-        sys.unraisablehook(types.SimpleNamespace(exc_type=type(error), exc_value=error,
-                                                 exc_traceback=own_traceback(error), err_msg=None, object=call))
+        complain(error, call)
+
+
+def complain(error, about):
+    """As the interpreter does of what it can not raise: by sys.unraisablehook, whose argument only it can make."""
+    class Last:
+        def __del__(self):
+            raise KeyError
+
+    seen, hook = [], sys.unraisablehook
+    sys.unraisablehook = seen.append
+    Last()
+    sys.unraisablehook = hook
+    try:
+        hook(type(seen[0])((type(error), error, own_traceback(error), None, about)))
+    except BaseException:
+        pass  # the program's own hook failed
 
 
 def drop_program(module, cwd):
@@ -470,20 +490,17 @@ def drop_program(module, cwd):
 
 
 def flush():
+    """False when output was lost. A failing stderr can not be told of, and does not count."""
     good = True
     for stream in {id(s): s for s in (sys.stdout, sys.stderr, *process.streams)}.values():
         try:
             if stream is not None and not stream.closed:
                 stream.flush()
         except BaseException as error:
-            good = good and stream is sys.stderr
             if stream is not sys.stderr:
-                quietly(raise_again, error)
+                good = False
+                complain(error, stream)
     return good
-
-
-def raise_again(error):
-    raise error
 
 
 # --- what modules wanted to be called at, while the zygote loaded them ---
@@ -529,7 +546,7 @@ def run(job):
     name = "__main__" if job.arguments is None else "main"
     module = make_module(name, cwd)
     sys.modules["__main__"] = sys.modules[name] = module
-    linecache.cache[FILENAME] = source_lines(job.code)
+    linecache.cache[FILENAME] = linecache.cache[module.__file__] = source_lines(job.code)
     process.modules_before = len(sys.modules)
     process.running = True
     gc.enable()
@@ -542,9 +559,9 @@ def take_over_excepthooks():
     threading.excepthook = threading.__excepthook__ = report_thread
 
 
-def prepare_zygote(modules, at_fork, at_exit):
+def prepare_zygote(modules, at_fork, at_exit, reseed):
     """Once, before other modules are loaded."""
-    process.modules, process.at_fork, process.at_exit = modules, at_fork, at_exit
+    process.modules, process.at_fork, process.at_exit, process.reseed = modules, at_fork, at_exit, reseed
     take_over_excepthooks()
     set_environment({})
     warm_up()
@@ -579,7 +596,8 @@ def run_forked():
 
 
 def run_fresh():
-    process.modules = frozenset(sys.modules)
+    process.modules = STARTED_WITH
+    ENVIRONMENT["HOME"] = os.getcwd()
     take_over_excepthooks()
     open_streams()
     set_environment({})

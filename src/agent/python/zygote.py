@@ -75,8 +75,15 @@ def warm_up_matplotlib():
     plt.close("all")
     fonts = sys.modules["matplotlib.font_manager"]
     for cached in (getattr(fonts, "_get_font", None), matplotlib.get_configdir, matplotlib.get_cachedir):
-        if hasattr(cached, "cache_clear"):
-            cached.cache_clear()
+        forget(cached)
+
+
+def forget(cached):
+    """Empties a functools cache, or matplotlib's own kind, which has its flag in a closure."""
+    if hasattr(cached, "cache_clear"):
+        cached.cache_clear()
+    elif "called" in getattr(getattr(cached, "__code__", None), "co_freevars", ()):
+        cached.__closure__[cached.__code__.co_freevars.index("called")].cell_contents = False
 
 
 def load_data():
@@ -156,7 +163,7 @@ def main():
     extension.pack(0)
     at_fork, at_exit, restore_hooks = keep_hooks()
     driver = load_beside("driver.py")
-    driver["prepare_zygote"](started_with, at_fork, at_exit)
+    driver["prepare_zygote"](started_with, at_fork, at_exit, bool(extension.RESEED))
     extension.pack(1)
     load(COMMON)
     if sys.argv[1:] == ["data"]:

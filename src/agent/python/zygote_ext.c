@@ -232,5 +232,15 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_cordon_zy
 PyMODINIT_FUNC PyInit__cordon_zygote(void);
 PyMODINIT_FUNC PyInit__cordon_zygote(void)
 {
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+#ifdef CORDON_WEAKEN_RESEED
+    const int reseed = 0;
+#else
+    const int reseed = 1;
+#endif
+    if (made && PyModule_AddIntConstant(made, "RESEED", reseed) < 0) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    return made;
 }
