@@ -282,10 +282,34 @@ static unsigned making_in_all(const struct cordon_warden *warden)
     return sum;
 }
 
+static unsigned parked_in_all(const struct cordon_warden *warden)
+{
+    unsigned sum = 0;
+    for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
+        sum += warden->pools[0][kind].parked_count;
+    return sum;
+}
+
+/* Somebody waits and there is no slot left: a parked guest of the kind that has most gives way. */
+static void evict_one(struct cordon_warden *warden)
+{
+    struct cordon_pool *most = &warden->pools[0][0];
+    for (size_t kind = 1; kind < CORDON_GUEST_KIND__COUNT; kind++)
+        if (warden->pools[0][kind].parked_count > most->parked_count)
+            most = &warden->pools[0][kind];
+    struct cordon_guest *guest = most->parked;
+    if (!guest)
+        return;
+    cordon_pool_unpark(most, guest);
+    cordon_guest_destroy(guest);
+}
+
 static bool make_one(struct cordon_pool *pool)
 {
     struct cordon_error err;
     int r = cordon_guest_make(pool, &err);
+    if (r == -EAGAIN && pool->waiting)
+        evict_one(pool->warden);
     if (r < 0)
         cordon_pool_on_failure(pool, pool->warden->last_seq, r, err.message);
     return r == 0;
@@ -297,6 +321,13 @@ static void make_for_waiting(struct cordon_pool *pool)
     while (pool->making < pool->waiting_count && can_make(pool) && making_in_all(pool->warden) < most)
         if (!make_one(pool) && pool->rest.armed)
             break;
+}
+
+/* Parked guests are never to be what others lack slots for. */
+static bool has_slots(const struct cordon_warden *warden)
+{
+    return parked_in_all(warden) < warden->slots_max / 2 &&
+           (warden->free_count || warden->slots_used < warden->slots_max);
 }
 
 void cordon_pools_step(struct cordon_warden *warden)
@@ -313,7 +344,7 @@ void cordon_pools_step(struct cordon_warden *warden)
     for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT && !waiting; kind++) {
         struct cordon_pool *pool = &warden->pools[0][kind];
         while (pool->parked_count + pool->making < pool->target + pool->waiting_count && !pool->rest.armed &&
-               can_make(pool) && making_in_all(warden) < REFILL_AT_ONCE)
+               can_make(pool) && making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden))
             if (!make_one(pool))
                 break;
     }
