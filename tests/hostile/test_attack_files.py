@@ -51,7 +51,6 @@ STOPPED = (
         "/proc/irq/default_smp_affinity",
         "/sys/kernel/uevent_helper",
         "/sys/fs/cgroup/release_agent",
-        "/proc/self/attr/current",
         "/proc/kcore",
         "/dev/mem",
         "/dev/kmsg",

@@ -109,7 +109,7 @@ def test_files_tell_nothing_of_the_host(backend, path):
     exited(answer)
     words = [backend.daemon.state, "/work/", backend.daemon.key]
     name = socket.gethostname()
-    if name not in ("localhost", "sandbox", "cordon"):
+    if len(name) > 5 and name not in ("localhost", "sandbox"):  # a short one is in other words
         words.append(name)
     if path == "/proc/cmdline":
         words.append(host.read("/proc/cmdline").strip())
@@ -168,7 +168,7 @@ for path in (
     '/proc/self/loginuid',
     '/proc/self/timens_offsets',
 ):
-    said(**{path: attempt(lambda: open(path, 'w').write('|/tmp/x'))})
+    said(**{path: attempt(put, path, '|/tmp/x')})
 """)
     exited(answer)
     assert "ok" not in said.values(), said

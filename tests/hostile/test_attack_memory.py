@@ -251,9 +251,9 @@ said(killed=sum(os.WIFSIGNALED(d) and os.WTERMSIG(d) == 9 for d in dead))
 def test_raising_the_own_oom_score_of_others(backend):
     answer, said = backend.attack("""
 said(
-    lower=attempt(lambda: open('/proc/self/oom_score_adj', 'w').write('-1000')),
+    lower=attempt(put, '/proc/self/oom_score_adj', '-1000'),
     score=open('/proc/self/oom_score_adj').read().strip(),
-    agent=attempt(lambda: open('/proc/1/oom_score_adj', 'w').write('1000')),
+    agent=attempt(put, '/proc/1/oom_score_adj', '1000'),
 )
 """)
     exited(answer)
@@ -289,7 +289,7 @@ def test_two_guests_do_not_share_a_limit(backend):
     with ThreadPoolExecutor(2) as pool:
         both = [
             pool.submit(
-                backend.attack, "x = bytearray(b'x' * (100 << 20)); time.sleep(1); said(ok=True)", memory_mb=160
+                backend.attack, "x = bytearray(b'x') * (100 << 20); time.sleep(1); said(ok=True)", memory_mb=160
             )
             for _ in range(2)
         ]

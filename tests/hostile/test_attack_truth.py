@@ -111,7 +111,7 @@ def test_a_child_killed_for_memory_while_the_parent_lives(backend):
         """
 pid = os.fork()
 if pid == 0:
-    attempt(lambda: open('/proc/self/oom_score_adj', 'w').write('1000'))
+    attempt(put, '/proc/self/oom_score_adj', '1000')
     x = []
     while True: x.append(bytearray(1 << 20))
 status = os.waitpid(pid, 0)[1]

@@ -25,6 +25,11 @@ def attempt(function, *args, **named):
     except OSError as e: return _name(e.errno) if e.errno is not None else type(e).__name__
     except BaseException as e: return type(e).__name__
     return 'ok'
+def put(path, data):
+    '''Writes at once, so that the error is seen.'''
+    fd = os.open(path, os.O_WRONLY)
+    try: os.write(fd, data.encode())
+    finally: os.close(fd)
 def said(**what):
     sys.stdout.write(json.dumps(what) + '\n'); sys.stdout.flush()
 """
