@@ -65,6 +65,7 @@ static void on_turn(struct cordon_loop *loop)
         return;
     cordon_pools_step(warden);
     cordon_slots_step(warden);
+    cordon_peers_tell(warden);
 }
 
 /* --- start --- */

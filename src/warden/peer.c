@@ -89,18 +89,36 @@ static void on_peer(struct cordon_source *source, uint32_t events)
     }
 }
 
+static void fill_hello(const struct cordon_warden *warden, struct cordon_warden_hello *hello)
+{
+    *hello = (struct cordon_warden_hello){.version = CORDON_WARDEN_VERSION,
+                                          .abilities = warden->abilities,
+                                          .languages = warden->languages,
+                                          .status = warden->local_status};
+    if (hello->status < 0)
+        (void)snprintf(hello->why, sizeof hello->why, "%s", warden->why);
+    else
+        hello->status = cordon_pools_status(warden, hello->why, sizeof hello->why);
+}
+
 static int say_hello(struct cordon_warden *warden, int fd)
 {
-    struct cordon_warden_hello hello = {.version = CORDON_WARDEN_VERSION,
-                                        .abilities = warden->abilities,
-                                        .languages = warden->languages,
-                                        .status = warden->local_status};
-    if (hello.status < 0)
-        (void)snprintf(hello.why, sizeof hello.why, "%s", warden->why);
-    else
-        hello.status = cordon_pools_status(warden, hello.why, sizeof hello.why);
+    struct cordon_warden_hello hello;
+    fill_hello(warden, &hello);
     ssize_t n = cordon_send_fds(fd, &hello, sizeof hello, NULL, 0, MSG_DONTWAIT);
+    warden->told_status = hello.status;
     return n < 0 ? (int)n : 0;
+}
+
+void cordon_peers_tell(struct cordon_warden *warden)
+{
+    struct cordon_warden_hello hello;
+    fill_hello(warden, &hello);
+    if (hello.status == warden->told_status)
+        return;
+    warden->told_status = hello.status;
+    for (struct cordon_peer *peer = warden->peers; peer; peer = peer->next) /* one that does not read keeps the old */
+        (void)cordon_send_fds(peer->source.fd, &hello, sizeof hello, NULL, 0, MSG_DONTWAIT);
 }
 
 int cordon_peer_add(struct cordon_warden *warden, int fd_take)

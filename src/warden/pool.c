@@ -29,7 +29,7 @@
 #define REST_US 50000u
 #define REST_DOUBLINGS 7u
 #define FORGIVEN 6u
-#define BROKEN 3u /* failures in a row after which new peers are told */
+#define BROKEN 3u /* failures in a row: then gateways are told, and one is tried now and then though none is wanted */
 
 static const char *const kind_names[CORDON_GUEST_KIND__COUNT] = {
     [CORDON_GUEST_PYTHON] = "python",       [CORDON_GUEST_PYTHON_DATA] = "python",
@@ -193,6 +193,7 @@ void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest)
 {
     struct cordon_acquire *acquire = pool->waiting;
     pool->failures = 0;
+    pool->healthy = true;
     if (!acquire) {
         park(pool, guest);
         return;
@@ -209,6 +210,8 @@ static void on_rested(struct cordon_timer *timer)
 
 static void rest(struct cordon_pool *pool)
 {
+    if (pool->failures >= BROKEN)
+        pool->healthy = false;
     unsigned doublings = pool->failures < REST_DOUBLINGS ? pool->failures : REST_DOUBLINGS;
     cordon_timer_arm(&pool->warden->loop, &pool->rest, (uint64_t)REST_US << doublings);
 }
@@ -250,16 +253,21 @@ void cordon_pool_on_parked_death(struct cordon_pool *pool)
     rest(pool);
 }
 
+/* Broken as a whole: some kind can't be made again and again, and no kind can. */
 int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t size)
 {
+    const struct cordon_pool *broken = NULL;
     for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
         const struct cordon_pool *pool = &warden->pools[0][kind];
-        if (pool->failures < BROKEN)
-            continue;
-        (void)snprintf(why, size, "%s", pool->why);
-        return -EAGAIN;
+        if (pool->healthy)
+            return 0;
+        if (pool->failures >= BROKEN)
+            broken = pool;
     }
-    return 0;
+    if (!broken)
+        return 0;
+    (void)snprintf(why, size, "%s", broken->why);
+    return -EAGAIN;
 }
 
 /* --- the step at the end of each turn --- */
@@ -343,8 +351,9 @@ void cordon_pools_step(struct cordon_warden *warden)
     }
     for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT && !waiting; kind++) {
         struct cordon_pool *pool = &warden->pools[0][kind];
-        while (pool->parked_count + pool->making < pool->target + pool->waiting_count && !pool->rest.armed &&
-               can_make(pool) && making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden))
+        unsigned wanted = (pool->target || pool->failures < BROKEN ? pool->target : 1) + pool->waiting_count;
+        while (pool->parked_count + pool->making < wanted && !pool->rest.armed && can_make(pool) &&
+               making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden))
             if (!make_one(pool))
                 break;
     }

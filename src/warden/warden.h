@@ -131,6 +131,7 @@ struct cordon_pool {
     struct cordon_guest *parked, *parked_last;
     struct cordon_acquire *waiting, *waiting_last;
     unsigned parked_count, waiting_count, making, target, misses;
+    bool healthy;             /* one was made, and not too many failed since */
     unsigned failures;        /* in a row */
     uint64_t failed_seq;      /* guests up to this one belong to the last of them */
     struct cordon_timer rest; /* armed: no refill before it is due */
@@ -187,6 +188,7 @@ struct cordon_warden {
     uint32_t abilities, languages;
     int agent_memfd, filter_memfd, no_filter_memfd, root_ns, null;
     struct cordon_peer *peers;
+    int32_t told_status;            /* in the last hello */
     struct cordon_slot *slots;      /* CORDON_SLOTS_MAX of them */
     unsigned slots_max, slots_used; /* the first slots_used were made at some time */
     struct cordon_slot *free_slots;
@@ -247,6 +249,7 @@ void cordon_pool_unpark(struct cordon_pool *pool, struct cordon_guest *guest);
 
 /* peer.c */
 int cordon_peer_add(struct cordon_warden *warden, int fd_take);
+void cordon_peers_tell(struct cordon_warden *warden); /* a new hello, when local's status changed */
 void cordon_peers_done(struct cordon_warden *warden);
 void cordon_peer_refuse(int lease, int status, const char *why);
 
