@@ -25,6 +25,7 @@
 
 #define MAKING_US 30000000u
 #define DYING_US 5000000u
+#define PROVEN_US 500000u
 
 enum { END_DRIVER, END_READY, END_STDIN, END_STDOUT, END_STDERR };
 
@@ -398,13 +399,19 @@ static bool is_dead(const struct cordon_guest *guest)
     return !guest->alive || poll(&end, 1, 0) != 0;
 }
 
+static void on_proven(struct cordon_timer *timer)
+{
+    cordon_pool_on_proven(CORDON_OWNER(struct cordon_guest, timer, timer)->pool);
+}
+
 void cordon_guest_check_ready(struct cordon_guest *guest)
 {
     if (guest->state != CORDON_GUEST_INTERPRETER || !guest->is_ready || guest->at_zygote)
         return;
     if (is_dead(guest)) /* the end of all its processes ends the pipe too */
         return;         /* its own event comes in this turn or the next */
-    cordon_timer_cancel(&guest->warden->loop, &guest->timer);
+    guest->timer.on_due = on_proven;
+    cordon_timer_arm(&guest->warden->loop, &guest->timer, PROVEN_US);
     if (guest->slot) {
         guest->oom_kill_base = cordon_cgroup_read_oom_kills(guest->slot->cgroup.memory_events);
         guest->cpu_usage_base = cordon_cgroup_read_cpu_us(guest->slot->cgroup.cpu_usage);
@@ -418,7 +425,9 @@ void cordon_guest_check_ready(struct cordon_guest *guest)
 
 static void on_lease(struct cordon_source *source, uint32_t events)
 {
-    cordon_guest_destroy(CORDON_OWNER(struct cordon_guest, lease, source));
+    struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, lease, source);
+    cordon_pool_on_proven(guest->pool); /* it lived until its user had enough */
+    cordon_guest_destroy(guest);
 }
 
 static int send_grant(struct cordon_guest *guest, int lease, bool warm)
@@ -463,6 +472,7 @@ int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_ac
     if (r < 0)
         return cordon_fail_errno(err, r, "hand a guest over");
     cordon_close(&guest->channel);
+    cordon_timer_cancel(&guest->warden->loop, &guest->timer);
     guest->state = CORDON_GUEST_LEASED;
     guest->warden->leased_count++;
     guest->lease.on_event = on_lease;

@@ -192,8 +192,6 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
 void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest)
 {
     struct cordon_acquire *acquire = pool->waiting;
-    pool->failures = 0;
-    pool->healthy = true;
     if (!acquire) {
         park(pool, guest);
         return;
@@ -201,6 +199,13 @@ void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest)
     remove_waiting(pool, acquire);
     hand_over(guest, &acquire->request, acquire->lease.fd, false);
     end_acquire(acquire);
+}
+
+/* Not when it was ready: an interpreter that ends at once looks ready for a moment. */
+void cordon_pool_on_proven(struct cordon_pool *pool)
+{
+    pool->failures = 0;
+    pool->healthy = true;
 }
 
 static void on_rested(struct cordon_timer *timer)

@@ -109,7 +109,7 @@ struct cordon_guest {
     struct cordon_zygote *zygote;
     uint64_t oom_kill_base, cpu_usage_base;
     uint64_t started_us;
-    struct cordon_timer timer;            /* being made: too long; dying: too long */
+    struct cordon_timer timer;            /* being made: too long; parked: proven; dying: too long */
     struct cordon_guest *previous, *next; /* in the warden's list of all, by age */
     struct cordon_guest *next_parked;
 };
@@ -241,6 +241,7 @@ void cordon_pools_init(struct cordon_warden *warden);
 void cordon_pools_step(struct cordon_warden *warden);
 void cordon_pools_done(struct cordon_warden *warden);
 void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take);
+void cordon_pool_on_proven(struct cordon_pool *pool); /* a guest was of use to somebody, or stays parked */
 void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest);
 void cordon_pool_on_failure(struct cordon_pool *pool, uint64_t seq, int status, const char *why);
 void cordon_pool_on_parked_death(struct cordon_pool *pool);
