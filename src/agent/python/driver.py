@@ -43,7 +43,7 @@ ENVIRONMENT = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LA
                "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib"}
 
 process = types.SimpleNamespace(pid=0, channel=None, reseed=True, streams=None, environment=None, modules=frozenset(),
-                                modules_before=0, running=False, at_fork=[], at_exit=[])
+                                modules_before=0, running=False, at_fork=[], at_exit=[], log_shutdown=None, log_handlers=0)
 
 
 # --- the channel ---
@@ -123,9 +123,17 @@ def reseed():
         loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
 
 
-# What nearly every program does. A page that is written to here and not by the program was copied for nothing.
+# What every program does. A page that is written to here and not by the program was copied for nothing.
 REHEARSAL = """
-import math, sys
+def greet(name):
+    return [name, len(name)]
+for name in ('x', 'y'):
+    print(name, greet(name), end='\\n')
+"""
+# What many do, and the zygote once for all.
+LONG_REHEARSAL = REHEARSAL + """
+import json, math, sys
+from collections import Counter
 class Thing:
     def __init__(self, name, size=1):
         self.name, self.size = name, size
@@ -135,21 +143,15 @@ def main(values, **options):
     things = [Thing(str(v), v / 3) for v in sorted(values, reverse=True) if v % 2 == 0]
     print('things', *things, len(things), sep=', ', end='\\n')
     return {'names': [t.name for t in things], 'sum': sum(values), **options}
-main({1: 'a', 2: 'b', 4: 'c'})
-"""
-# What some do, and the zygote once for all.
-LONG_REHEARSAL = REHEARSAL + """
-from collections import Counter
 def count(n):
     for i in range(n):
         yield i * 2
 if __name__ == '__main__':
     try:
-        main({1: 'a'})['missing'][0]
+        main({1: 'a', 2: 'b'})['missing'][0]
     except (KeyError, IndexError) as error:
         print(type(error).__name__, error, sum(count(9)), f'{math.sqrt(2):>8.2f}'.upper().split('x'), file=sys.stdout)
     Counter('hello world').most_common(2)
-    import json
     json.dumps(main(range(5), **json.loads('{"a": [1, 2.5, null, "x"]}')))
 raise ValueError('rehearsed')
 """
@@ -434,7 +436,8 @@ def json_key(key):
 
 def finish(code, module, cwd):
     """What the interpreter does when it ends, as far as a program can tell; then the process ends at once."""
-    quietly(threading._shutdown)
+    if len(threading._active) > 1 or threading._limbo or threading._threading_atexits:
+        quietly(threading._shutdown)
     quietly(atexit._run_exitfuncs)
     run_kept_at_exit()
     if not flush():
@@ -521,10 +524,13 @@ def register_at_fork():
 
 def run_kept_at_exit():
     """After what the program registered, since it was registered before that."""
-    logging = sys.modules.get("logging")
     for call, arguments, named_arguments in reversed(process.at_exit):
-        if logging is None or call is not logging.shutdown or logging._handlerList:
+        if call is not process.log_shutdown or log_handlers() > process.log_handlers:
             quietly(call, *arguments, **named_arguments)
+
+
+def log_handlers():
+    return len(sys.modules["logging"]._handlerList)
 
 
 # --- from birth to end ---
@@ -570,6 +576,8 @@ def prepare_zygote(modules, at_fork, at_exit, reseed):
 def finish_zygote():
     """Once, after all modules are loaded."""
     register_at_fork()
+    if "logging" in sys.modules:
+        process.log_shutdown, process.log_handlers = sys.modules["logging"].shutdown, log_handlers()
     process.environment = None
     set_environment({})
     open_streams_of_forks()
