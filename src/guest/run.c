@@ -28,11 +28,12 @@
 #define READ_SIZE (128u << 10)
 #define IN_MAX (1u << 20)
 #define CREDIT_STEP (CORDON_CREDIT_INITIAL / 4)
-#define GRACE_US 15000          /* for EXIT after a kill: a deadline is answered within 20 ms */
-#define LOST_US 200000          /* for the channel's end after the lease's */
-#define HANDOVER_US 30000000    /* for files and program to be taken */
-#define COLLECT_US 10000000     /* the agent itself gives its worker 5 s */
-#define COLLECT_LATE_US 2000000 /* the same after a deadline */
+#define GRACE_US 15000            /* for EXIT after a kill: a deadline is answered within 20 ms */
+#define GRACE_ARTIFACTS_US 200000 /* the same where artifacts are wanted: without EXIT there are none */
+#define LOST_US 200000            /* for the channel's end after the lease's */
+#define HANDOVER_US 30000000      /* for files and program to be taken */
+#define COLLECT_US 10000000       /* the agent itself gives its worker 5 s */
+#define COLLECT_LATE_US 2000000   /* the same after a deadline */
 #define CPU_CHECK_LEAST_US 2000
 
 static enum cordon_guest_kind choose_kind(const struct cordon_request *request)
@@ -146,7 +147,7 @@ static void cut(struct cordon_run *run, enum cordon_guest_cut why)
     uint64_t now = cordon_now_us();
     run->cut = why;
     run->deadline_us = run->cpu_check_us = 0;
-    run->give_up_us = now + GRACE_US;
+    run->give_up_us = now + (run->request->artifacts ? GRACE_ARTIFACTS_US : GRACE_US);
     if (why == CORDON_CUT_CANCELLED || cordon_guest_sender_kill(&run->sender, SIGKILL) < 0)
         lose(run, CORDON_LOSS_SILENT);
 }
@@ -360,13 +361,13 @@ static int take_in(struct cordon_run *run, const struct cordon_guest_event *from
     return 0;
 }
 
-/* Collecting broke off: what was returned stays returned, and the rest is told to be missing. */
-static int give_broken_collect(struct cordon_run *run, struct cordon_event *event)
+/* Collecting broke off, or never began: what was returned stays returned, and the rest is told to be missing. */
+static int give_missing(struct cordon_run *run, struct cordon_event *event)
 {
     static const char *const reasons[] = {
         [CORDON_LOSS_NONE] = "",
         [CORDON_LOSS_AGENT] = "the guest ended while its artifacts were collected",
-        [CORDON_LOSS_SILENT] = "collecting took too long",
+        [CORDON_LOSS_SILENT] = "the guest's agent did not answer in time",
         [CORDON_LOSS_REFUSED] = "the guest's agent could not collect them",
         [CORDON_LOSS_VIOLATION] = "the guest violated its protocol",
         [CORDON_LOSS_MEMORY] = "the gateway has no memory for them",
@@ -374,7 +375,7 @@ static int give_broken_collect(struct cordon_run *run, struct cordon_event *even
     event->type = CORDON_EVENT_DROPPED;
     event->name = "(all others)";
     event->reason = reasons[run->loss];
-    run->loss = CORDON_LOSS_NONE;
+    run->missing_told = true;
     run->reader.dropped++;
     return 1;
 }
@@ -404,10 +405,10 @@ static int give_outcome(struct cordon_run *run, struct cordon_event *event)
     return 1;
 }
 
-static bool collect_broke(const struct cordon_run *run)
+static bool artifacts_miss(const struct cordon_run *run)
 {
-    return run->stage == CORDON_STAGE_OUTCOME && run->loss && run->reader.state == CORDON_GUEST_EXITED &&
-           run->reader.collecting && run->cut != CORDON_CUT_CANCELLED;
+    bool ran = run->exec_us && run->loss != CORDON_LOSS_REFUSED;
+    return run->loss && ran && run->request->artifacts && !run->missing_told && run->cut != CORDON_CUT_CANCELLED;
 }
 
 int cordon_guest_run_next(struct cordon_run *run, struct cordon_event *event)
@@ -427,7 +428,7 @@ int cordon_guest_run_next(struct cordon_run *run, struct cordon_event *event)
     }
     if (run->stage == CORDON_STAGE_DONE)
         return 0;
-    if (collect_broke(run))
-        return give_broken_collect(run, event);
+    if (artifacts_miss(run))
+        return give_missing(run, event);
     return has_result(run) ? give_result(run, event) : give_outcome(run, event);
 }

@@ -177,7 +177,7 @@ void agent_guest_start(struct agent_guest *guest, const struct agent_options *op
     (void)close(null);
     (void)close(filter);
     struct pollfd parked = {.fd = ready[0], .events = POLLIN};
-    assert_int_equal(poll(&parked, 1, 5000), 1); /* it is closed when the interpreter waits */
+    assert_int_equal(poll(&parked, 1, 30000), 1); /* it is closed when the interpreter waits */
     (void)close(ready[0]);
 }
 
@@ -195,7 +195,7 @@ void agent_guest_stop(struct agent_guest *guest)
 {
     int status;
     (void)close(guest->channel); /* which ends the guest */
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 10000; i++) {
         pid_t pid = waitpid(guest->pid, &status, WNOHANG);
         if (pid == guest->pid) {
             remove_tree(guest->dir);
@@ -308,7 +308,7 @@ void agent_guest_finish(struct agent_guest *guest, const struct agent_options *o
     struct cordon_frame frame;
     memset(run, 0, sizeof *run);
     run->out[0].max = run->out[1].max = run->result.max = run->error.max = 64u << 20;
-    while (!run->exited && agent_guest_next(guest, &frame, 8000) == 1) {
+    while (!run->exited && agent_guest_next(guest, &frame, 30000) == 1) {
         if (frame.type == CORDON_FRAME_STARTED)
             run->started = 1;
         if (frame.type == CORDON_FRAME_STDOUT || frame.type == CORDON_FRAME_STDERR) {

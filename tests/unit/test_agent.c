@@ -179,7 +179,7 @@ static void output_waits_for_credit_and_control_does_not(void **state)
     agent_guest_kill(&guest, SIGKILL);
     agent_guest_finish(&guest, &options, &run);
     expect_exit(&run, CORDON_EXIT_SIGNALLED, SIGKILL);
-    assert_true(cordon_now_us() - start < 1000000);
+    assert_true(cordon_now_us() - start < 4000000);
     assert_int_equal(run.out[0].size + size, run.exit.stdout_bytes); /* what was in the pipe came too */
     agent_run_done(&run);
     agent_guest_stop(&guest);
@@ -200,7 +200,7 @@ static void stdin_arrives_in_its_window(void **state)
     uint64_t window = CORDON_STDIN_WINDOW;
     for (int i = 0; i < 16; i++) {
         while (window < sizeof data) {
-            assert_int_equal(agent_guest_next(&guest, &frame, 5000), 1);
+            assert_int_equal(agent_guest_next(&guest, &frame, 30000), 1);
             if (frame.type == CORDON_FRAME_STDIN_CREDIT)
                 window += cordon_frame_u32(&frame, 0);
         }
@@ -290,11 +290,11 @@ static void orphan_with_the_pipes_delays_nothing(void **state)
 {
     struct agent_run run;
     run_and_stop(&plain,
-                 "import time\nif os.fork() == 0: time.sleep(5)\nelse: print('x'); sys.stdout.flush(); os._exit(0)",
+                 "import time\nif os.fork() == 0: time.sleep(20)\nelse: print('x'); sys.stdout.flush(); os._exit(0)",
                  &run);
     expect_exit(&run, CORDON_EXIT_EXITED, 0);
     assert_string_equal(OUT(run, 0), "x\n");
-    assert_true(run.took_us < 2000000);
+    assert_true(run.took_us < 4000000);
     agent_run_done(&run);
 }
 
@@ -320,7 +320,7 @@ static void signal_reaches_the_program(void **state)
                      "signal.signal(signal.SIGINT, lambda *a: (print('interrupted'), leave(130)))\n"
                      "os.write(1, b'r')\ntime.sleep(10)");
     struct cordon_frame frame;
-    while (agent_guest_next(&guest, &frame, 5000) == 1 && frame.type != CORDON_FRAME_STDOUT)
+    while (agent_guest_next(&guest, &frame, 30000) == 1 && frame.type != CORDON_FRAME_STDOUT)
         continue;
     agent_guest_kill(&guest, SIGINT);
     agent_guest_finish(&guest, &plain, &run);

@@ -308,14 +308,14 @@ static void deadline_is_kept(void **state)
     struct cordon_request request = request_of("import signal\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\n"
                                                "os.write(1, b'before')\nwhile True: pass");
     struct seen seen;
-    request.limits.timeout_ms = 300;
+    request.limits.timeout_ms = 1250;
     run_real(&request, NULL, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_TIMEOUT);
     assert_string_equal(seen.outcome.limit_hit, "timeout_s");
     assert_int_equal(seen.outcome.exit_code, -1);
-    assert_non_null(strstr(seen.outcome.message, "0.300 s"));
+    assert_non_null(strstr(seen.outcome.message, "1.250 s"));
     assert_string_equal(seen.out[0].data, "before");
-    assert_true(seen.outcome.run_us >= 300000 && seen.outcome.run_us < 600000);
+    assert_true(seen.outcome.run_us >= 1250000 && seen.outcome.run_us < 2250000);
     seen_done(&seen);
 }
 
@@ -324,7 +324,7 @@ static void artifacts_come_after_a_deadline_too(void **state)
     struct cordon_request request =
         request_of("open('artifacts/half', 'w').write('so far'); import time; time.sleep(60)");
     struct seen seen;
-    request.limits.timeout_ms = 300;
+    request.limits.timeout_ms = 1250;
     request.artifacts = true;
     run_real(&request, NULL, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_TIMEOUT);
@@ -341,7 +341,7 @@ static void cpu_limit_is_kept(void **state)
     run_real(&request, stats, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_TIMEOUT);
     assert_string_equal(seen.outcome.limit_hit, "cpu_s");
-    assert_true(seen.took_us < 2000000);
+    assert_true(seen.took_us < 4000000);
     seen_done(&seen);
 }
 
@@ -387,14 +387,14 @@ static void ended_in_time_stays_so_for_a_slow_reader(void **state)
     struct cordon_event event;
     struct fake fake;
     struct seen seen;
-    request.limits.timeout_ms = 500;
+    request.limits.timeout_ms = 2000;
     agent_guest_start(&guest, &options);
     fake_start(&fake, guest.channel);
     fake_serve(&fake);
     seen_init(&seen);
     assert_int_equal(cordon_guest_run_open(&backend, &request, &run, NULL), 0);
     assert_int_equal(cordon_guest_run_next(run, &event), 1);
-    (void)usleep(1000000);
+    (void)usleep(2500000);
     run_all(run, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_EXITED);
     assert_int_equal(seen.outcome.exit_code, 4);
@@ -538,7 +538,7 @@ static void expect_violation(struct script *script, const struct cordon_request 
     script_run(script, request, false, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_INFRASTRUCTURE);
     assert_non_null(strstr(seen.outcome.message, what));
-    assert_true(seen.took_us < 1000000);
+    assert_true(seen.took_us < 4000000);
     seen_done(&seen);
 }
 
@@ -587,7 +587,7 @@ static void violations_while_collecting_lose_no_outcome(void **state)
         script_run(&script, &request, false, &seen);
         assert_int_equal(seen.outcome.cause, CORDON_CAUSE_EXITED);
         assert_string_equal(seen.files.data, "good=;(all others)!the guest violated its protocol;");
-        assert_true(seen.took_us < 1000000);
+        assert_true(seen.took_us < 4000000);
         seen_done(&seen);
     }
 }
@@ -618,7 +618,7 @@ static void lost_agent_is_no_timeout(void **state)
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_INFRASTRUCTURE);
     assert_string_equal(seen.out[0].data, "partial");
     assert_non_null(strstr(seen.outcome.message, "guest ended before"));
-    assert_true(seen.took_us < 1000000);
+    assert_true(seen.took_us < 4000000);
     seen_done(&seen);
 }
 
@@ -628,12 +628,14 @@ static void silent_agent_is_a_timeout_all_the_same(void **state)
     struct script script;
     struct seen seen;
     request.limits.timeout_ms = 200;
+    request.artifacts = true;
     script_start(&script);
     frame(&script, CORDON_FRAME_STDOUT, "partial", 7);
     script_run(&script, &request, false, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_TIMEOUT);
     assert_string_equal(seen.out[0].data, "partial");
-    assert_true(seen.took_us >= 200000 && seen.took_us < 400000);
+    assert_string_equal(seen.files.data, "(all others)!the guest's agent did not answer in time;");
+    assert_true(seen.took_us >= 200000 && seen.took_us < 1200000);
     seen_done(&seen);
 }
 
