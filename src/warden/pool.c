@@ -340,7 +340,7 @@ static void make_for_waiting(struct cordon_pool *pool)
 static bool has_slots(const struct cordon_warden *warden)
 {
     return parked_in_all(warden) < warden->slots_max / 2 &&
-           (warden->free_count || warden->slots_used < warden->slots_max);
+           (warden->free_count || warden->empty_slots || warden->slots_used < warden->slots_max);
 }
 
 void cordon_pools_step(struct cordon_warden *warden)

@@ -20,6 +20,7 @@
 #include "isolate/root.h"
 
 #define SPARE_SLOTS 2
+#define IDLE_SLOTS 64u
 #define REST_US 500000u
 #define SETTLE_US 40000u /* netlink sockets are counted until some RCU grace period after their end */
 #define HELD_US 10000u
@@ -68,14 +69,27 @@ static void rest_over(struct cordon_timer *timer)
     (void)timer; /* its being due is all: the step at the end of the turn looks again */
 }
 
+/* An idle slot costs kernel memory (a network namespace, cgroups): after a peak most are given back. */
+static void empty(struct cordon_slot *slot)
+{
+    cordon_slotns_done(&slot->ns);
+    if (slot->has_cgroup)
+        cordon_cgroup_slot_remove(&slot->cgroup);
+    slot->has_cgroup = false;
+}
+
 static void give_free(struct cordon_slot *slot)
 {
     struct cordon_warden *warden = slot->warden;
-    slot->state = CORDON_SLOT_FREE;
+    bool idle = warden->free_count >= IDLE_SLOTS;
+    struct cordon_slot **list = idle ? &warden->empty_slots : &warden->free_slots;
+    if (idle)
+        empty(slot);
+    slot->state = idle ? CORDON_SLOT_EMPTY : CORDON_SLOT_FREE;
     slot->guest = NULL;
-    slot->next_free = warden->free_slots;
-    warden->free_slots = slot;
-    warden->free_count++;
+    slot->next_free = *list;
+    *list = slot;
+    warden->free_count += !idle;
 }
 
 static void give_to(struct cordon_slot *slot, struct cordon_guest *guest)
@@ -163,6 +177,11 @@ static struct cordon_slot *pick(struct cordon_warden *warden)
     if (slot) {
         warden->free_slots = slot->next_free;
         warden->free_count--;
+        return slot;
+    }
+    slot = warden->empty_slots;
+    if (slot) {
+        warden->empty_slots = slot->next_free;
         return slot;
     }
     return warden->slots_used < warden->slots_max ? &warden->slots[warden->slots_used++] : NULL;
@@ -271,8 +290,6 @@ void cordon_slots_done(struct cordon_warden *warden)
         cordon_child_kill(&slot->maker);
         cordon_source_close(&warden->loop, &slot->maker.source);
         cordon_close(&slot->maker_sock);
-        cordon_slotns_done(&slot->ns);
-        if (slot->has_cgroup)
-            cordon_cgroup_slot_remove(&slot->cgroup);
+        empty(slot);
     }
 }

@@ -188,10 +188,10 @@ struct cordon_warden {
     uint32_t abilities, languages;
     int agent_memfd, filter_memfd, no_filter_memfd, root_ns, null;
     struct cordon_peer *peers;
-    int32_t told_status;            /* in the last hello */
-    struct cordon_slot *slots;      /* CORDON_SLOTS_MAX of them */
-    unsigned slots_max, slots_used; /* the first slots_used were made at some time */
-    struct cordon_slot *free_slots;
+    int32_t told_status;                          /* in the last hello */
+    struct cordon_slot *slots;                    /* CORDON_SLOTS_MAX of them */
+    unsigned slots_max, slots_used;               /* the first slots_used were made at some time */
+    struct cordon_slot *free_slots, *empty_slots; /* empty ones have nothing made */
     unsigned free_count, spare_making;
     unsigned slot_failures;
     struct cordon_timer slot_rest;
