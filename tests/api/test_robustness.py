@@ -29,6 +29,15 @@ def guests_of(daemon):
     return found
 
 
+def busy_guest_of(daemon):
+    """An agent whose interpreter sleeps in a program, and does not wait for a job."""
+    agents = guests_of(daemon)
+    for child, parent in host.processes().items():
+        if parent in agents and "sleep" in host.read(f"/proc/{child}/wchan"):
+            return parent
+    raise AssertionError("no guest runs a program")
+
+
 def zygotes_of(daemon):
     own = os.readlink("/proc/self/ns/pid")
     found = []
@@ -67,18 +76,18 @@ def answer_of(daemon, code=SLEEPER, **fields):
 
 
 def assert_recovers(daemon, seconds=10):
-    """New runs work again within seconds, in every language."""
+    """New runs work again within seconds, in every language, and go on doing so."""
+    programs = (("python", "print('r')"), ("javascript", "console.log('r')"), ("bash", "echo r"))
 
-    def works():
+    def work():
         try:
-            return daemon.post({"language": "python", "code": "print(1)"}).status == 200
+            answers = [daemon.post({"language": language, "code": code}) for language, code in programs]
         except OSError:
             return False
+        return all(answer.status == 200 and answer.json()["stdout"] == "r\n" for answer in answers)
 
-    assert host.wait_for(works, seconds, 0.1), daemon.log()[-2000:]
-    for language, code in (("python", "print('r')"), ("javascript", "console.log('r')"), ("bash", "echo r")):
-        assert daemon.run(code, language)["stdout"] == "r\n"
-    assert daemon.wait_ready(10)
+    assert host.wait_for(work, seconds, 0.1), daemon.log()[-2000:]
+    assert work() and daemon.wait_ready(10)
 
 
 def strike(daemon, pids):
@@ -141,16 +150,7 @@ class TestKilled:
         with ThreadPoolExecutor(3) as pool:
             runs = [pool.submit(answer_of, made) for _ in range(3)]
             time.sleep(0.8)
-            victims = [
-                pid
-                for pid in guests_of(made)
-                if any(
-                    parent == pid and host.alive(child) and "python" in host.read(f"/proc/{child}/stat")
-                    for child, parent in host.processes().items()
-                )
-            ]
-            busiest = sorted(victims, key=lambda pid: int(host.stat_fields(pid)[19]))[:1]
-            os.kill(busiest[0], signal.SIGKILL)
+            os.kill(busy_guest_of(made), signal.SIGKILL)
             seen = [run.result() for run in runs]
         assert seen.count("exited") >= 2, seen
         assert set(seen) <= DEFINED | {"exited"}, seen
@@ -212,8 +212,8 @@ class TestKilled:
         os.kill(made.role("warden"), signal.SIGKILL)
         assert_recovers(made)
         host.wait_for(lambda: False, 1)
-        assert len(host.network_namespaces(made.pids())) <= namespaces + 4
-        assert len(host.slot_cgroups(made.note_cgroups())) <= slots + 8 * len(made.roots)
+        assert len(host.network_namespaces(made.pids())) <= namespaces * 2 + 4
+        assert len(host.slot_cgroups(made.note_cgroups())) <= slots * 2 + 8 * len(made.roots)
         roots = set(made.roots)
         made.stop()
         assert not [root for root in roots if os.path.exists(root)]
@@ -319,7 +319,7 @@ class TestRepetition:
         def counts():
             return {role: len(host.descriptors(made.role(role))) for role in ("warden", "gateway")}
 
-        for _ in range(50):
+        for _ in range(300):  # until the pool has found its size
             made.run("print(1)")
         time.sleep(1)
         before = counts()
@@ -327,7 +327,7 @@ class TestRepetition:
             made.run("print(1)")
         time.sleep(1)
         after = counts()
-        assert all(after[role] <= before[role] + 40 for role in before), (before, after)
+        assert all(after[role] <= before[role] * 1.5 + 20 for role in before), (before, after)
 
     def test_command_line_runs_leave_nothing(self, tmp_path):
         for _ in range(5):
