@@ -238,12 +238,12 @@ static int make_proc(const struct build *build)
 static int make_own(const struct build *build)
 {
     const struct cordon_root_spec *spec = build->spec;
-    int r = make_folders(build, CORDON_ROOT_OWN + 1);
+    int r = make_folders(build, &CORDON_ROOT_OWN[1]);
     if (r == 0)
-        r = make_folders(build, CORDON_ROOT_GUEST + 1);
+        r = make_folders(build, &CORDON_ROOT_GUEST[1]);
     for (size_t i = 0; r == 0 && i < spec->file_count; i++) {
         char path[256];
-        (void)snprintf(path, sizeof path, "%s/%s", CORDON_ROOT_OWN + 1, spec->files[i].name);
+        (void)snprintf(path, sizeof path, "%s/%s", &CORDON_ROOT_OWN[1], spec->files[i].name);
         r = put_file(build, path, spec->files[i].data, spec->files[i].size);
     }
     for (size_t i = 0; r == 0 && spec->folders && spec->folders[i]; i++)
