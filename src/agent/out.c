@@ -10,7 +10,10 @@
 #include "base/clock.h"
 
 #define CHUNK (CORDON_FRAME_DATA_MAX + CORDON_FRAME_HEADER)
-#define LAZY_US 1000 /* how long STARTED waits for company: a wake of the host costs more than it is worth */
+/* How long something small waits for company, since each wake of the host takes time from the program: most programs
+ * write little, and end right after. */
+#define LAZY_US 300
+#define LAZY_BYTES 4096
 
 static void make_room(struct cordon_agent_out *out)
 {
@@ -38,23 +41,25 @@ char *cordon_agent_out_room(struct cordon_agent *agent)
 void cordon_agent_out_commit(struct cordon_agent *agent, uint8_t type, uint16_t exec, uint32_t length)
 {
     struct cordon_agent_out *out = &agent->out;
+    bool lazy =
+        type >= CORDON_FRAME_STARTED && type <= CORDON_FRAME_RESULT && out->end - out->start + length < LAZY_BYTES;
+    if (lazy && out->start == out->end)
+        out->lazy_until_us = cordon_now_us() + LAZY_US;
+    else if (!lazy)
+        out->lazy_until_us = 0;
     cordon_frame_header(out->data + out->end, type, exec, length);
     out->end += CORDON_FRAME_HEADER + length;
-    out->lazy_until_us = 0;
 }
 
 void cordon_agent_send(struct cordon_agent *agent, uint8_t type, uint16_t exec, const void *payload, uint32_t length)
 {
     struct cordon_agent_out *out = &agent->out;
-    bool empty = out->start == out->end;
     make_room(out);
     if (sizeof out->data - out->end < (size_t)CORDON_FRAME_HEADER + length)
         cordon_agent_quit(agent, 1, "the host asks for more answers than it reads");
     if (length)
         memcpy(out->data + out->end + CORDON_FRAME_HEADER, payload, length);
     cordon_agent_out_commit(agent, type, exec, length);
-    if (empty && type == CORDON_FRAME_STARTED)
-        out->lazy_until_us = cordon_now_us() + LAZY_US;
 }
 
 void cordon_agent_send_error(struct cordon_agent *agent, uint16_t exec, int code, const char *path, const char *fmt,
@@ -93,6 +98,7 @@ void cordon_agent_out_flush(struct cordon_agent *agent)
     struct cordon_agent_out *out = &agent->out;
     if (out->lazy_until_us && cordon_now_us() < out->lazy_until_us)
         return;
+    out->lazy_until_us = 0; /* what does not go out now is waited for */
     while (out->start < out->end) {
         ssize_t n = send(agent->channel, out->data + out->start, out->end - out->start, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
@@ -104,5 +110,4 @@ void cordon_agent_out_flush(struct cordon_agent *agent)
         out->start += (size_t)n;
     }
     out->start = out->end = 0;
-    out->lazy_until_us = 0;
 }

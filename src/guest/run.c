@@ -25,7 +25,7 @@
 #include "base/fd.h"
 #include "isolate/cgroup.h"
 
-#define READ_SIZE (128u << 10)
+#define READ_SIZE (96u << 10) /* below what malloc takes from the kernel anew each time */
 #define IN_MAX (1u << 20)
 #define CREDIT_STEP (CORDON_CREDIT_INITIAL / 4)
 #define GRACE_US 15000            /* for EXIT after a kill: a deadline is answered within 20 ms */
