@@ -70,7 +70,7 @@ def settle(daemon):
 
 @pytest.mark.limit(3600 if RUNS > 1000 else 400)
 def test_nothing_is_left_after_many_runs(own):
-    made = own(log_level="warn")
+    made = own(log_level="warn", pool_max=8)  # so that the pool has found its size within the first tenth
     mounts, wrong = host.mounts(), []
 
     def one(name):

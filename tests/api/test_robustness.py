@@ -314,12 +314,12 @@ class TestRepetition:
         assert first["stdout"] == second["stdout"] and first["outcome"]["cause"] == second["outcome"]["cause"]
 
     def test_three_hundred_in_a_row_leave_the_same_descriptors(self, own):
-        made = own()
+        made = own(pool_max=8)
 
         def counts():
             return {role: len(host.descriptors(made.role(role))) for role in ("warden", "gateway")}
 
-        for _ in range(300):  # until the pool has found its size
+        for _ in range(100):  # until the pool has found its size
             made.run("print(1)")
         time.sleep(1)
         before = counts()
