@@ -17,6 +17,7 @@ import sys
 STARTED_WITH = frozenset(sys.modules)  # also in a plain interpreter
 
 import atexit
+import collections
 import gc
 import io
 import itertools
@@ -43,7 +44,7 @@ ENVIRONMENT = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LA
                "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib"}
 
 process = types.SimpleNamespace(pid=0, channel=None, reseed=True, streams=None, environment=None, modules=frozenset(),
-                                modules_before=0, running=False, at_fork=[], at_exit=[], log_shutdown=None, log_handlers=0)
+                                modules_before=0, running=False, at_fork=[], at_exit=[], log_handlers=(), log_handlers_before=0)
 
 
 # --- the channel ---
@@ -514,23 +515,29 @@ def call_at_fork(kind, hooks):
             quietly(hook[kind])
 
 
-def register_at_fork():
+def register_at_fork(register):
     """One hook of each kind that calls the kept ones: a fork of the zygote is not what they were meant for."""
     hooks = process.at_fork
-    os.register_at_fork(before=lambda: call_at_fork("before", reversed(hooks)),
-                        after_in_child=lambda: call_at_fork("after_in_child", hooks),
-                        after_in_parent=lambda: call_at_fork("after_in_parent", hooks))
+    register(before=lambda: call_at_fork("before", reversed(hooks)),
+             after_in_child=lambda: call_at_fork("after_in_child", hooks),
+             after_in_parent=lambda: call_at_fork("after_in_parent", hooks))
+
+
+def keep_logging():
+    """Logging's own end is needed only when the program made a handler. Its list tells, which is cheap to look at."""
+    logging = sys.modules.get("logging")
+    if logging:
+        process.at_exit[:] = [kept for kept in process.at_exit if kept[0] is not logging.shutdown]
+        process.log_handlers, process.log_shutdown = logging._handlerList, logging.shutdown
+        process.log_handlers_before = len(logging._handlerList)
 
 
 def run_kept_at_exit():
     """After what the program registered, since it was registered before that."""
     for call, arguments, named_arguments in reversed(process.at_exit):
-        if call is not process.log_shutdown or log_handlers() > process.log_handlers:
-            quietly(call, *arguments, **named_arguments)
-
-
-def log_handlers():
-    return len(sys.modules["logging"]._handlerList)
+        quietly(call, *arguments, **named_arguments)
+    if len(process.log_handlers) > process.log_handlers_before:
+        quietly(process.log_shutdown)
 
 
 # --- from birth to end ---
@@ -565,9 +572,10 @@ def take_over_excepthooks():
     threading.excepthook = threading.__excepthook__ = report_thread
 
 
-def prepare_zygote(modules, at_fork, at_exit, reseed):
-    """Once, before other modules are loaded."""
+def prepare_zygote(modules, at_fork, at_exit, reseed, register):
+    """Once, before other modules are loaded. register: what os.register_at_fork is when it is not replaced."""
     process.modules, process.at_fork, process.at_exit, process.reseed = modules, at_fork, at_exit, reseed
+    register_at_fork(register)
     take_over_excepthooks()
     set_environment({})
     warm_up()
@@ -575,9 +583,10 @@ def prepare_zygote(modules, at_fork, at_exit, reseed):
 
 def finish_zygote():
     """Once, after all modules are loaded."""
-    register_at_fork()
-    if "logging" in sys.modules:
-        process.log_shutdown, process.log_handlers = sys.modules["logging"].shutdown, log_handlers()
+    keep_logging()
+    # The interpreter's cache of attributes is full of the loaded modules' names: each would be written to when it goes.
+    getattr(sys, "_clear_type_cache", lambda: None)()
+    collections.Counter("x")  # asks abstract classes, which forget their answers when modules register with them
     process.environment = None
     set_environment({})
     open_streams_of_forks()

@@ -35,10 +35,8 @@
 
 #define HUGE_BYTES ((uintptr_t)2 << 20)
 #define SPACE_BYTES ((uintptr_t)256 << 20) /* of addresses, for Python's arenas */
-#define CLASS_STEP 16u         /* of Python's allocator for small objects */
+#define CLASS_STEP 16u                     /* of Python's allocator for small objects */
 #define CLASS_MOST 512u
-#define POOL_BYTES 4096u       /* the least that one of its pools has had */
-#define RUN_MOST 64u
 #define FILLERS_MOST 200000u   /* of one size; far more than there are holes */
 #define CHUNK_MOST (96u << 10) /* below the size from which malloc asks the kernel */
 #define CHUNK_LEAST 528u       /* smaller ones are asked of Python's allocator */
@@ -50,8 +48,8 @@ struct arena_allocator {
     void (*free)(void *ctx, void *arena, size_t size);
 };
 
-static uintptr_t space, space_used;        /* arenas come from here, upwards */
-static uintptr_t cold_space, cold_heap;    /* where the cold part of each begins; 0: not begun */
+static uintptr_t space, space_used;     /* arenas come from here, upwards */
+static uintptr_t cold_space, cold_heap; /* where the cold part of each begins; 0: not begun */
 
 static uintptr_t huge_up(uintptr_t at)
 {
@@ -97,29 +95,18 @@ static void open_space(void)
 
 /* --- holes --- */
 
-/* A pool without holes is recognised by handing out neighbours: then what was taken of it is given back. */
-static void fill_class(size_t size)
+/* Takes all holes of one size: until a block comes from the arena that begins there, which is new and has none. */
+static void fill_class(size_t size, uintptr_t arena)
 {
-    void *run[RUN_MOST];
-    size_t wanted = (POOL_BYTES - 128) / size, length = 0;
-    if (wanted > RUN_MOST)
-        wanted = RUN_MOST;
-    for (unsigned i = 0; i < FILLERS_MOST && length < wanted; i++) {
-        char *block = PyObject_Malloc(size);
+    for (unsigned i = 0; i < FILLERS_MOST; i++) {
+        void *block = PyObject_Malloc(size);
         if (!block)
-            break;
-        if (length && block != (char *)run[length - 1] + size)
-            length = 0;
-        run[length++] = block;
+            return;
+        if ((uintptr_t)block - arena < space_used - arena) {
+            PyObject_Free(block);
+            return;
+        }
     }
-    while (length)
-        PyObject_Free(run[--length]);
-}
-
-static void fill_classes(void)
-{
-    for (size_t size = CLASS_STEP; size <= CLASS_MOST; size += CLASS_STEP)
-        fill_class(size);
 }
 
 /* Takes all free chunks of malloc's heap that lie below. */
@@ -143,12 +130,12 @@ static void drop_pages(uintptr_t begin, uintptr_t end)
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-/* Takes what is left of the arenas, so that the next object needs a new one. What lies between neighbouring fillers is
- * theirs or the head of a pool that is full of them, and never looked at again. */
+/* Takes what is left of the arenas, so that a new one is begun. What lies between neighbouring fillers is theirs or the
+ * head of a pool that is full of them, and never looked at again. */
 static void fill_arenas(void)
 {
-    uintptr_t used = space_used, first = 0, last = 0;
-    for (unsigned i = 0; i < FILLERS_MOST && space_used == used; i++) {
+    uintptr_t arena = space_used, first = 0, last = 0;
+    for (unsigned i = 0; i < FILLERS_MOST && space_used == arena; i++) {
         uintptr_t block = (uintptr_t)PyObject_Malloc(CLASS_MOST);
         if (!block || block - last > 2 * CLASS_MOST) {
             drop_pages(first, last);
@@ -156,6 +143,8 @@ static void fill_arenas(void)
         }
         last = block;
     }
+    for (size_t size = CLASS_STEP; size <= CLASS_MOST; size += CLASS_STEP)
+        fill_class(size, arena);
 }
 
 /* Moves the end of the heap to a huge page's: what malloc cuts from its top next begins there. */
@@ -216,7 +205,6 @@ void cordon_pack_begin(void)
     open_space();
     if (space)
         fill_arenas();
-    fill_classes();
 }
 
 void cordon_pack_cold(void)
@@ -244,6 +232,5 @@ void cordon_pack_end(void)
         fill_arenas();
         (void)madvise((void *)cold_space, end - cold_space, MADV_COLLAPSE);
     }
-    fill_classes();
     copy_text();
 }

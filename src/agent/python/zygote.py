@@ -138,7 +138,7 @@ def settle():
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join(10)
-    gc.collect()
+    gc.collect()  # closes the files of what was dropped
     left = [name for name in os.listdir("/proc/self/fd") if int(name) >= RESERVED_FDS]
     left = [name for name in left if os.path.exists("/proc/self/fd/" + name)]
     if threading.active_count() != 1 or left:
@@ -160,7 +160,7 @@ def keep_hooks():
         os.register_at_fork, atexit.register = originals
 
     os.register_at_fork, atexit.register = lambda **hooks: at_fork.append(hooks), keep_at_exit
-    return at_fork, at_exit, restore
+    return at_fork, at_exit, originals[0], restore
 
 
 def main():
@@ -171,9 +171,9 @@ def main():
     extension = load_extension()
     gc.collect()
     extension.pack(0)
-    at_fork, at_exit, restore_hooks = keep_hooks()
+    at_fork, at_exit, register, restore_hooks = keep_hooks()
     driver = load_beside("driver.py")
-    driver["prepare_zygote"](started_with, at_fork, at_exit, bool(extension.RESEED))
+    driver["prepare_zygote"](started_with, at_fork, at_exit, bool(extension.RESEED), register)
     extension.pack(1)
     load(COMMON)
     if sys.argv[1:] == ["data"]:
@@ -182,6 +182,7 @@ def main():
     settle()
     driver["finish_zygote"]()
     gc.disable()
+    gc.collect()  # empties the interpreter's lists of free objects too
     gc.freeze()
     extension.pack(2)
     if extension.serve(CONTROL_FD, WORKDIR):

@@ -30,8 +30,9 @@
 #include "isolate/code.h"
 #include "proto/frame.h"
 
-#define FILTER_FD 5     /* in the child, until the filter is loaded */
-#define RESERVED_FDS 8  /* what a message brings is above, so that placing it overwrites nothing that is still needed */
+#define FILTER_FD 5    /* in the child, until the filter is loaded */
+#define RESERVED_FDS 8 /* what a message brings is above, so that placing it overwrites nothing that is still needed   \
+                        */
 #define CHILD_FAILED 125
 
 struct work {
