@@ -108,6 +108,7 @@ struct cordon_agent_exec {
     bool settled;   /* nothing of the program runs any more, or nothing that matters */
     bool alone;     /* announced by a single process, which need not be dead before EXIT */
     bool killed_by_host;
+    bool counted; /* exit.processes_left is what it has to be */
     uint64_t settle_by_us;
     uint32_t denied;
     char blocked[32];

@@ -210,6 +210,23 @@ void cordon_agent_exec_release(struct cordon_agent *agent)
     }
 }
 
+/* How many processes there are besides the agent and the program; -1 when it can't be told, as without isolation. */
+static int count_others(const struct cordon_agent *agent, const struct cordon_agent_exec *exec)
+{
+    int others = 0;
+    bool seen = false;
+    DIR *proc = agent->config.isolated ? opendir("/proc") : NULL;
+    if (!proc)
+        return -1;
+    for (struct dirent *entry = readdir(proc); entry; entry = readdir(proc)) {
+        long pid = *entry->d_name >= '0' && *entry->d_name <= '9' ? strtol(entry->d_name, NULL, 10) : 0;
+        seen |= pid == exec->pid;
+        others += pid > 1 && pid != exec->pid;
+    }
+    (void)closedir(proc); /* only read from */
+    return seen && exec->pid > 1 ? others : -1;
+}
+
 void cordon_agent_exec_end(struct cordon_agent *agent, struct cordon_agent_exec *exec, enum cordon_exit_how how,
                            int status)
 {
@@ -219,25 +236,12 @@ void cordon_agent_exec_end(struct cordon_agent *agent, struct cordon_agent_exec 
     exec->exit.how = how;
     exec->exit.status = status;
     bool hurry = exec->killed_by_host || how >= CORDON_EXIT_OUTPUT_LIMIT;
+    int others = hurry ? count_others(agent, exec) : -1; /* there is no time to see all of them die */
+    exec->counted = others >= 0;
     exec->settle_by_us = cordon_now_us() + (hurry ? SETTLE_KILLED_US : SETTLE_US);
     exec->exit.processes_left = cordon_agent_kill_all(agent);
-}
-
-/* Are the agent and the program the only processes? False when it can't be told. */
-static bool only_program_runs(const struct cordon_agent *agent, const struct cordon_agent_exec *exec)
-{
-    size_t others = 0;
-    bool seen = false;
-    DIR *proc = agent->config.isolated ? opendir("/proc") : NULL;
-    if (!proc)
-        return false;
-    for (struct dirent *entry = readdir(proc); entry; entry = readdir(proc)) {
-        long pid = *entry->d_name >= '0' && *entry->d_name <= '9' ? strtol(entry->d_name, NULL, 10) : 0;
-        seen |= pid == exec->pid;
-        others += pid > 1 && pid != exec->pid;
-    }
-    (void)closedir(proc); /* only read from */
-    return seen && exec->pid > 1 && !others;
+    if (exec->counted)
+        exec->exit.processes_left = (uint32_t)others;
 }
 
 static void end_announced(struct cordon_agent *agent, struct cordon_agent_exec *exec)
@@ -247,7 +251,7 @@ static void end_announced(struct cordon_agent *agent, struct cordon_agent_exec *
         exec->settled = exec->alone = true; /* it has said all it has to say: killed once EXIT is out */
         return;
     }
-    if (only_program_runs(agent, exec)) { /* but its threads may: they have to stop before the pipes are emptied */
+    if (count_others(agent, exec) == 0) { /* but its threads may: they have to stop before the pipes are emptied */
         exec->state = CORDON_AGENT_ENDING;
         exec->settled = exec->alone = true;
         (void)cordon_agent_kill_all(agent);
@@ -299,7 +303,7 @@ static bool settled(struct cordon_agent_exec *exec)
 {
     if (!exec->settled && (cordon_agent_alone() || cordon_now_us() >= exec->settle_by_us)) {
         exec->settled = true;
-        if (!exec->exit.processes_left && exec->dead && !cordon_agent_alone())
+        if (!exec->counted && !exec->exit.processes_left && exec->dead && !cordon_agent_alone())
             exec->exit.processes_left = 1; /* not reaped, so not counted, but there */
     }
     return exec->settled;

@@ -48,7 +48,7 @@ static void reaped_orphan(struct cordon_agent *agent, int status)
     if (!agent->config.isolated || !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
         return;
     for (size_t i = 0; i < CORDON_AGENT_EXECS; i++) {
-        if (agent->execs[i].state == CORDON_AGENT_ENDING)
+        if (agent->execs[i].state == CORDON_AGENT_ENDING && !agent->execs[i].counted)
             agent->execs[i].exit.processes_left++;
     }
 }

@@ -380,10 +380,11 @@ static void fork_bomb_ends_with_the_kill(void **state)
         skip();
     agent_guest_start(&guest, &options);
     agent_guest_exec(&guest, &options, "import time\nos.write(1, b'r')\nfor i in range(8): os.fork()\ntime.sleep(60)");
-    (void)usleep(200000);
+    (void)usleep(1000000);
     agent_guest_kill(&guest, SIGKILL);
     agent_guest_finish(&guest, &options, &run);
     expect_exit(&run, CORDON_EXIT_SIGNALLED, SIGKILL);
+    assert_int_equal(run.exit.processes_left, 255);
     agent_run_done(&run);
     agent_guest_stop(&guest);
 }
