@@ -426,7 +426,7 @@ void cordon_guest_check_ready(struct cordon_guest *guest)
 static void on_lease(struct cordon_source *source, uint32_t events)
 {
     struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, lease, source);
-    cordon_pool_on_proven(guest->pool); /* it lived until its user had enough */
+    cordon_pool_on_returned(guest->pool);
     cordon_guest_destroy(guest);
 }
 

@@ -4,8 +4,9 @@
  *
  * An acquire takes a parked guest, else it waits and one is made for it at once. At the end of each turn of the loop
  * the pools look what is missing: guests for those who wait first; then, a few at a time, those that should be parked.
- * How many should be is the floor of the settings, raised by each acquire that found none, lowered in steps while
- * nobody misses any.
+ * That waits a moment after a guest was handed over from a pool that is still half full: it would take the CPU from the
+ * very run that the guest is for. How many should be is the floor of the settings, raised by each acquire that found
+ * none, lowered in steps while nobody misses any.
  *
  * A guest that can't be made costs the one who waits longest an attempt; after the third it is refused with the
  * reason. That nursery or zygote died costs none while it does not go on: the new one is waited for. Refilling rests
@@ -25,6 +26,7 @@
 #define REFILL_AT_ONCE 3u
 #define MAKING_PER_CPU 6u
 #define WAITING_MAX 8192u
+#define LATER_US 4000u
 #define SHRINK_US 15000000u
 #define REST_US 50000u
 #define REST_DOUBLINGS 7u
@@ -170,6 +172,8 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
     if (guest) {
         cordon_pool_unpark(pool, guest);
         hand_over(guest, request, lease, true);
+        if (pool->parked_count * 2 >= pool->target)
+            cordon_timer_arm(&pool->warden->loop, &pool->later, LATER_US);
         return;
     }
     missed(pool);
@@ -206,6 +210,12 @@ void cordon_pool_on_proven(struct cordon_pool *pool)
 {
     pool->failures = 0;
     pool->healthy = true;
+}
+
+void cordon_pool_on_returned(struct cordon_pool *pool)
+{
+    cordon_timer_cancel(&pool->warden->loop, &pool->later);
+    cordon_pool_on_proven(pool); /* it lived until its user had enough */
 }
 
 static void on_rested(struct cordon_timer *timer)
@@ -357,8 +367,8 @@ void cordon_pools_step(struct cordon_warden *warden)
     for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT && !waiting; kind++) {
         struct cordon_pool *pool = &warden->pools[0][kind];
         unsigned wanted = (pool->target || pool->failures < BROKEN ? pool->target : 1) + pool->waiting_count;
-        while (pool->parked_count + pool->making < wanted && !pool->rest.armed && can_make(pool) &&
-               making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden))
+        while (pool->parked_count + pool->making < wanted && !pool->rest.armed && !pool->later.armed &&
+               can_make(pool) && making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden))
             if (!make_one(pool))
                 break;
     }
@@ -372,6 +382,7 @@ void cordon_pools_init(struct cordon_warden *warden)
             *pool = (struct cordon_pool){.warden = warden, .kind = (enum cordon_guest_kind)kind, .unisolated = i == 1};
             pool->rest.on_due = on_rested;
             pool->shrink.on_due = on_shrink;
+            pool->later.on_due = on_rested;
             if (warden->local_status == 0 && (warden->languages & 1u << kind))
                 pool->target = least(pool);
         }
@@ -392,6 +403,7 @@ void cordon_pools_done(struct cordon_warden *warden)
                 cordon_guest_destroy(guest);
             }
             cordon_timer_cancel(&warden->loop, &pool->rest);
+            cordon_timer_cancel(&warden->loop, &pool->later);
             cordon_timer_cancel(&warden->loop, &pool->shrink);
         }
     }

@@ -131,10 +131,11 @@ struct cordon_pool {
     struct cordon_guest *parked, *parked_last;
     struct cordon_acquire *waiting, *waiting_last;
     unsigned parked_count, waiting_count, making, target, misses;
-    bool healthy;             /* one was made, and not too many failed since */
-    unsigned failures;        /* in a row */
-    uint64_t failed_seq;      /* guests up to this one belong to the last of them */
-    struct cordon_timer rest; /* armed: no refill before it is due */
+    bool healthy;              /* one was made, and not too many failed since */
+    unsigned failures;         /* in a row */
+    uint64_t failed_seq;       /* guests up to this one belong to the last of them */
+    struct cordon_timer rest;  /* armed: no refill before it is due */
+    struct cordon_timer later; /* armed: no refill yet, a run has just begun */
     struct cordon_timer shrink;
     char why[400]; /* of the last failure */
 };
@@ -241,7 +242,8 @@ void cordon_pools_init(struct cordon_warden *warden);
 void cordon_pools_step(struct cordon_warden *warden);
 void cordon_pools_done(struct cordon_warden *warden);
 void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take);
-void cordon_pool_on_proven(struct cordon_pool *pool); /* a guest was of use to somebody, or stays parked */
+void cordon_pool_on_proven(struct cordon_pool *pool);   /* a guest was of use to somebody, or stays parked */
+void cordon_pool_on_returned(struct cordon_pool *pool); /* a lease ended */
 void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest);
 void cordon_pool_on_failure(struct cordon_pool *pool, uint64_t seq, int status, const char *why);
 void cordon_pool_on_parked_death(struct cordon_pool *pool);

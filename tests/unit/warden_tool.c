@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plays supervisor and gateway to a warden that it starts itself, for measuring and for looking:
- *     warden-tool [--oneshot] COMMAND [NAME=VALUE]...
+ *     warden-tool [--oneshot] [--pause=MS] COMMAND [NAME=VALUE]...
  *     hello                      prints the hello
  *     cycles=KIND,N[,none]       N times acquire and release; figures and what is left afterwards
  *     runs=KIND,N,CODE           the same with CODE run in each guest
@@ -26,6 +26,7 @@
 #include "warden/wire.h"
 
 static pid_t warden;
+static unsigned pause_ms; /* between cycles: --pause=MS */
 static int control, peer;
 
 static void die(const char *what)
@@ -233,6 +234,8 @@ static void cycles(unsigned kind, unsigned count, int none, const char *code)
         whole[i] = cordon_now_us() - t;
         (void)close(channel);
         (void)close(lease);
+        if (pause_ms)
+            (void)usleep(pause_ms * 1000);
     }
     uint64_t wall = cordon_now_us() - begin;
     double n = count - count / 10;
@@ -269,6 +272,8 @@ int main(int argc, char **argv)
         oneshot = 1;
         at++;
     }
+    if (at < argc && sscanf(argv[at], "--pause=%u", &pause_ms) == 1)
+        at++;
     const char *command = at < argc ? argv[at++] : "hello";
     uint64_t t = cordon_now_us();
     start(argc, argv, at, oneshot);
