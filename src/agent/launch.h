@@ -18,15 +18,15 @@
 #define CORDON_AGENT_LAUNCH_H
 
 enum cordon_agent_fd {
-    CORDON_AGENT_NULL_IN = 0,   /* /dev/null; stderr (2) is the daemon's log, for the agent's own failures only */
-    CORDON_AGENT_CHANNEL = 3,   /* guest protocol, stream socket */
-    CORDON_AGENT_READY = 4,     /* pipe write end: closed by whoever parks last, when user code may come */
-    CORDON_AGENT_FILTER = 5,    /* sealed memfd: struct sock_filter[] for the code; empty file: no filter (`none`) */
-    CORDON_AGENT_DRIVER = 6,    /* mode forked: the agent's end of the driver socket */
-    CORDON_AGENT_STDIN = 7,     /* mode forked: write end */
-    CORDON_AGENT_STDOUT = 8,    /* mode forked: read end */
-    CORDON_AGENT_STDERR = 9,    /* mode forked: read end */
-    CORDON_AGENT_CGROUPS = 10   /* 10…: cgroup.procs of the code's cgroups, opened by the warden; may be none */
+    CORDON_AGENT_NULL_IN = 0, /* /dev/null; stderr (2) is the daemon's log, for the agent's own failures only */
+    CORDON_AGENT_CHANNEL = 3, /* guest protocol, stream socket */
+    CORDON_AGENT_READY = 4,   /* pipe write end: closed by whoever parks last, when user code may come */
+    CORDON_AGENT_FILTER = 5,  /* sealed memfd: struct sock_filter[] for the code; empty file: no filter (`none`) */
+    CORDON_AGENT_DRIVER = 6,  /* mode forked: the agent's end of the driver socket */
+    CORDON_AGENT_STDIN = 7,   /* mode forked: write end */
+    CORDON_AGENT_STDOUT = 8,  /* mode forked: read end */
+    CORDON_AGENT_STDERR = 9,  /* mode forked: read end */
+    CORDON_AGENT_CGROUPS = 10 /* 10…: cgroup.procs of the code's cgroups, opened by the warden; may be none */
 };
 #define CORDON_AGENT_CGROUPS_MAX 5
 

@@ -38,7 +38,7 @@ struct cordon_run {
     uint64_t credit_owed[2];
     bool lease_ended;
     bool result_given;
-    bool missing_told;      /* that artifacts were lost */
+    bool missing_told; /* that artifacts were lost */
     struct cordon_outcome outcome;
 };
 

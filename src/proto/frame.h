@@ -20,37 +20,37 @@
 
 #define CORDON_PROTO_VERSION 1u
 #define CORDON_FRAME_HEADER 8u
-#define CORDON_FRAME_DATA_MAX 65536u        /* most payload of every frame but EXEC */
-#define CORDON_FRAME_MAX (24u << 20)        /* most payload of EXEC: code, arguments and environment */
-#define CORDON_CREDIT_INITIAL (256u << 10)  /* bytes of each output stream the agent may send unasked */
-#define CORDON_STDIN_WINDOW (256u << 10)    /* bytes of stdin the host may send unasked */
+#define CORDON_FRAME_DATA_MAX 65536u       /* most payload of every frame but EXEC */
+#define CORDON_FRAME_MAX (24u << 20)       /* most payload of EXEC: code, arguments and environment */
+#define CORDON_CREDIT_INITIAL (256u << 10) /* bytes of each output stream the agent may send unasked */
+#define CORDON_STDIN_WINDOW (256u << 10)   /* bytes of stdin the host may send unasked */
 
 enum cordon_frame_type {
     /* host to guest */
-    CORDON_FRAME_EXEC = 1,       /* fields: start a program; ends the sequence of FILE_* that came before it */
-    CORDON_FRAME_STDIN,          /* data */
+    CORDON_FRAME_EXEC = 1, /* fields: start a program; ends the sequence of FILE_* that came before it */
+    CORDON_FRAME_STDIN,    /* data */
     CORDON_FRAME_STDIN_EOF,
-    CORDON_FRAME_CREDIT,         /* u8 stream (1 stdout, 2 stderr) · u32 bytes more */
-    CORDON_FRAME_KILL,           /* u32 signal; SIGKILL ends everything the code started, and the exec */
-    CORDON_FRAME_FILE_OPEN,      /* fields PATH, MODE: a file that follows is put before the program starts */
+    CORDON_FRAME_CREDIT,    /* u8 stream (1 stdout, 2 stderr) · u32 bytes more */
+    CORDON_FRAME_KILL,      /* u32 signal; SIGKILL ends everything the code started, and the exec */
+    CORDON_FRAME_FILE_OPEN, /* fields PATH, MODE: a file that follows is put before the program starts */
     CORDON_FRAME_FILE_DATA,
     CORDON_FRAME_FILE_CLOSE,
-    CORDON_FRAME_COLLECT,        /* fields LIMITS: return the artifacts of an ended exec */
+    CORDON_FRAME_COLLECT, /* fields LIMITS: return the artifacts of an ended exec */
     /* guest to host */
-    CORDON_FRAME_HELLO = 64,     /* u32 version: sent once, first */
-    CORDON_FRAME_STARTED,        /* the program has its code */
-    CORDON_FRAME_STDOUT,         /* data */
-    CORDON_FRAME_STDERR,         /* data */
-    CORDON_FRAME_RESULT,         /* data: main's result as JSON, may come in several frames, complete at EXIT */
-    CORDON_FRAME_RESULT_ERROR,   /* text: why there is no result */
-    CORDON_FRAME_EXIT,           /* struct cordon_exit; all output of the exec came before */
-    CORDON_FRAME_ARTIFACT_OPEN,  /* fields PATH (the name), SIZE */
+    CORDON_FRAME_HELLO = 64,    /* u32 version: sent once, first */
+    CORDON_FRAME_STARTED,       /* the program has its code */
+    CORDON_FRAME_STDOUT,        /* data */
+    CORDON_FRAME_STDERR,        /* data */
+    CORDON_FRAME_RESULT,        /* data: main's result as JSON, may come in several frames, complete at EXIT */
+    CORDON_FRAME_RESULT_ERROR,  /* text: why there is no result */
+    CORDON_FRAME_EXIT,          /* struct cordon_exit; all output of the exec came before */
+    CORDON_FRAME_ARTIFACT_OPEN, /* fields PATH (the name), SIZE */
     CORDON_FRAME_ARTIFACT_DATA,
     CORDON_FRAME_ARTIFACT_CLOSE,
     CORDON_FRAME_ARTIFACT_DROPPED, /* fields PATH, REASON, SIZE */
-    CORDON_FRAME_COLLECTED,      /* no more artifacts */
-    CORDON_FRAME_ERROR,          /* fields CODE_NUMBER (errno), REASON, PATH: what was asked can not be done */
-    CORDON_FRAME_STDIN_CREDIT    /* u32 bytes: as much more stdin may be sent, beyond CORDON_STDIN_WINDOW */
+    CORDON_FRAME_COLLECTED,        /* no more artifacts */
+    CORDON_FRAME_ERROR,            /* fields CODE_NUMBER (errno), REASON, PATH: what was asked can not be done */
+    CORDON_FRAME_STDIN_CREDIT      /* u32 bytes: as much more stdin may be sent, beyond CORDON_STDIN_WINDOW */
 };
 
 struct cordon_frame {
@@ -72,24 +72,24 @@ void cordon_frame_header(char header[CORDON_FRAME_HEADER], uint8_t type, uint16_
 
 /* Fields: u8 tag · u32 length · bytes, repeated. */
 enum cordon_field_tag {
-    CORDON_FIELD_LANGUAGE = 1,  /* text: python, javascript, bash */
+    CORDON_FIELD_LANGUAGE = 1, /* text: python, javascript, bash */
     CORDON_FIELD_CODE,
-    CORDON_FIELD_ARGUMENTS,     /* JSON; present means that main is called */
-    CORDON_FIELD_ENV,           /* NAME=VALUE, repeated */
-    CORDON_FIELD_CWD,           /* absolute path in the guest; default the working directory */
-    CORDON_FIELD_LIMITS,        /* struct cordon_exec_limits, packed by cordon_exec_limits_put */
-    CORDON_FIELD_FLAGS,         /* u32 of enum cordon_exec_flags */
+    CORDON_FIELD_ARGUMENTS, /* JSON; present means that main is called */
+    CORDON_FIELD_ENV,       /* NAME=VALUE, repeated */
+    CORDON_FIELD_CWD,       /* absolute path in the guest; default the working directory */
+    CORDON_FIELD_LIMITS,    /* struct cordon_exec_limits, packed by cordon_exec_limits_put */
+    CORDON_FIELD_FLAGS,     /* u32 of enum cordon_exec_flags */
     CORDON_FIELD_PATH,
-    CORDON_FIELD_MODE,          /* u32 permission bits */
-    CORDON_FIELD_SIZE,          /* u64 */
-    CORDON_FIELD_REASON,        /* text */
-    CORDON_FIELD_CODE_NUMBER,   /* u32 errno */
-    CORDON_FIELD_TIMEOUT        /* u64 microseconds: the agent ends the program then should the host be held up */
+    CORDON_FIELD_MODE,        /* u32 permission bits */
+    CORDON_FIELD_SIZE,        /* u64 */
+    CORDON_FIELD_REASON,      /* text */
+    CORDON_FIELD_CODE_NUMBER, /* u32 errno */
+    CORDON_FIELD_TIMEOUT      /* u64 microseconds: the agent ends the program then should the host be held up */
 };
 
 enum cordon_exec_flags {
-    CORDON_EXEC_STDIN = 1,     /* STDIN frames follow; without it stdin is at its end */
-    CORDON_EXEC_ARTIFACTS = 2  /* the host will ask to COLLECT: create artifacts/ */
+    CORDON_EXEC_STDIN = 1,    /* STDIN frames follow; without it stdin is at its end */
+    CORDON_EXEC_ARTIFACTS = 2 /* the host will ask to COLLECT: create artifacts/ */
 };
 
 struct cordon_field {
@@ -109,8 +109,8 @@ int cordon_field_u64(const struct cordon_field *field, uint64_t *ret);
 
 /* The limits that are held inside the guest. (Memory, pids and CPU are held by cgroups, time by the host.) */
 struct cordon_exec_limits {
-    uint64_t disk_bytes, disk_inodes;   /* of the private tmpfs; 0: as mounted */
-    uint64_t memory_bytes;              /* told to the guest: /proc/meminfo, V8's heap */
+    uint64_t disk_bytes, disk_inodes; /* of the private tmpfs; 0: as mounted */
+    uint64_t memory_bytes;            /* told to the guest: /proc/meminfo, V8's heap */
     uint64_t stdout_bytes, stderr_bytes, output_kill_bytes;
     uint64_t artifact_bytes, artifacts_bytes;
     uint32_t artifacts, open_files, cpu_percent;
@@ -119,8 +119,8 @@ int cordon_exec_limits_put(struct cordon_buf *to, const struct cordon_exec_limit
 int cordon_exec_limits_parse(const struct cordon_field *field, struct cordon_exec_limits *ret);
 
 enum cordon_exit_how {
-    CORDON_EXIT_EXITED = 0,      /* status is the exit code (for a forked interpreter: as its driver announced it) */
-    CORDON_EXIT_SIGNALLED = 1,   /* status is the signal */
+    CORDON_EXIT_EXITED = 0,       /* status is the exit code (for a forked interpreter: as its driver announced it) */
+    CORDON_EXIT_SIGNALLED = 1,    /* status is the signal */
     CORDON_EXIT_OUTPUT_LIMIT = 2, /* the agent ended it: a stream passed output_kill_bytes */
     CORDON_EXIT_TIMEOUT = 3       /* the agent ended it: TIMEOUT was over and the host had not done so */
 };
@@ -131,8 +131,8 @@ struct cordon_exit {
     uint64_t stdout_bytes, stderr_bytes; /* written by the program, kept or not */
     uint32_t processes_left;             /* alive when the program had ended, then killed */
     uint32_t syscalls_denied;
-    char blocked_syscall[32];            /* the last denied one, NUL-terminated */
-    uint32_t may_have_artifacts;         /* 0: nothing was written to the working directory, COLLECT would find none */
+    char blocked_syscall[32];    /* the last denied one, NUL-terminated */
+    uint32_t may_have_artifacts; /* 0: nothing was written to the working directory, COLLECT would find none */
 };
 int cordon_exit_put(struct cordon_buf *to, uint16_t exec, const struct cordon_exit *exit); /* appends the whole frame */
 int cordon_exit_parse(const struct cordon_frame *frame, struct cordon_exit *ret);          /* 0 or -EBADMSG */
@@ -143,17 +143,18 @@ int cordon_exit_parse(const struct cordon_frame *frame, struct cordon_exit *ret)
  * type JOB. Driver to agent: frames with the same 8 byte header, of the types below.
  */
 enum cordon_driver_frame {
-    CORDON_DRIVER_JOB = 1,          /* to the driver: the fields of EXEC */
-    CORDON_DRIVER_RESULT = 64,      /* JSON text (may be several, joined) */
-    CORDON_DRIVER_RESULT_ERROR,     /* text */
-    CORDON_DRIVER_LISTENER,         /* with the seccomp listener's fd attached (SCM_RIGHTS); sent before the job */
-    CORDON_DRIVER_EXIT              /* i32 exit code: streams are flushed; the process may be killed now */
+    CORDON_DRIVER_JOB = 1,      /* to the driver: the fields of EXEC */
+    CORDON_DRIVER_RESULT = 64,  /* JSON text (may be several, joined) */
+    CORDON_DRIVER_RESULT_ERROR, /* text */
+    CORDON_DRIVER_LISTENER,     /* with the seccomp listener's fd attached (SCM_RIGHTS); sent before the job */
+    CORDON_DRIVER_EXIT          /* i32 exit code: streams are flushed; the process may be killed now */
 };
 
 #define CORDON_DRIVER_RESULT_MAX (16u << 20) /* most bytes of one RESULT frame and of all of them together */
 
 /* Reads the header of a frame that came from a driver (all of it is hostile): 0 with type and length in *frame and no
- * payload, or -EBADMSG. RESULT may be as long as CORDON_DRIVER_RESULT_MAX, so its payload is passed on piece by piece. */
+ * payload, or -EBADMSG. RESULT may be as long as CORDON_DRIVER_RESULT_MAX, so its payload is passed on piece by piece.
+ */
 int cordon_driver_header_parse(const char header[CORDON_FRAME_HEADER], struct cordon_frame *frame);
 
 #endif
