@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an assembler file that embeds files: assets.py OUTPUT NAME=PATH... gives cordon_asset_NAME and its _end."""
+"""Writes an assembler file that embeds files: assets.py OUTPUT NAME=PATH... gives cordon_asset_NAME and its _size."""
 import os
 import sys
 
@@ -8,13 +8,16 @@ import sys
 def section(name, path):
     path = os.path.abspath(path).replace("\\", "\\\\").replace('"', '\\"')
     return f"""
-    .global cordon_asset_{name}, cordon_asset_{name}_end
-    .hidden cordon_asset_{name}, cordon_asset_{name}_end
+    .global cordon_asset_{name}, cordon_asset_{name}_size
+    .hidden cordon_asset_{name}, cordon_asset_{name}_size
     .balign 16
 cordon_asset_{name}:
     .incbin "{path}"
-cordon_asset_{name}_end:
+1:
     .byte 0
+    .balign 8
+cordon_asset_{name}_size:
+    .8byte 1b - cordon_asset_{name}
 """
 
 
