@@ -281,7 +281,8 @@ static enum MHD_Result answer(struct connection *connection)
     if (!err.kind)
         (void)cordon_fail_errno(&err, code < 0 ? code : -EIO, "%s %s could not be answered", request->method,
                                 request->match.route->pattern);
-    if (cordon_error_http(err.kind) >= 500 && err.kind != CORDON_ERROR_BUSY)
+    if (err.kind ==
+        CORDON_ERROR_INFRASTRUCTURE) /* the others are told where they arise, once, and not by each client */
         cordon_log_error("request failed", &err);
     return cordon_http_reply_error(request, &err) < 0 ? MHD_NO : MHD_YES;
 }
