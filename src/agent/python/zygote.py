@@ -37,8 +37,8 @@ EXTENSION = "_cordon_zygote"
 
 
 def start_again():
-    """With an environment that is nobody's, before anything read the first one. Binding all symbols now spares each fork
-    the look-ups; a home spares the interpreter's start the user database and its libraries."""
+    """With an environment that is nobody's, before anything read the first one. Binding all symbols now spares each
+    fork the look-ups; a home spares the interpreter's start the user database and its libraries."""
     environment = {"LD_BIND_NOW": "1", "HOME": WORKDIR, "LANG": "C.UTF-8"}
     if os.environ.get("LD_BIND_NOW") != "1":
         program = os.readlink("/proc/self/exe")

@@ -30,9 +30,9 @@
 #include "isolate/code.h"
 #include "proto/frame.h"
 
-#define FILTER_FD 5    /* in the child, until the filter is loaded */
-#define RESERVED_FDS 8 /* what a message brings is above, so that placing it overwrites nothing that is still needed   \
-                        */
+#define FILTER_FD 5 /* in the child, until the filter is loaded */
+/* What a message brings is above, so that placing it overwrites nothing that is still needed. */
+#define RESERVED_FDS 8
 #define CHILD_FAILED 125
 
 struct work {
@@ -198,10 +198,8 @@ static PyObject *zygote_serve(PyObject *self, PyObject *args)
         r = reply(control, 0, 0, NULL);
     while (r == 0)
         r = job_next(control, workdir);
-    if (r > 0)
-        Py_RETURN_TRUE;
-    if (r == -EPIPE || r == -ECONNRESET)
-        Py_RETURN_FALSE;
+    if (r > 0 || r == -EPIPE || r == -ECONNRESET)
+        return PyBool_FromLong(r > 0);
     errno = -r;
     return PyErr_SetFromErrno(PyExc_OSError);
 }
@@ -217,7 +215,7 @@ static PyObject *zygote_pack(PyObject *self, PyObject *args)
         return NULL;
     }
     steps[step]();
-    Py_RETURN_NONE;
+    return Py_BuildValue("");
 }
 
 static PyMethodDef methods[] = {
