@@ -297,12 +297,10 @@ int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *
     if (!staging)
         return cordon_fail(err, -ENOENT, CORDON_ERROR_UNAVAILABLE,
                            "template root: none of /mnt, /media, /srv, /run is a folder to mount on");
-    if (unshare(CLONE_NEWNS | CLONE_NEWUTS) < 0)
+    if (unshare(CLONE_NEWNS) < 0)
         return cordon_fail_errno(err, -errno, "template root: make a mount namespace");
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return broken(&build, "make private", "/");
-    if (sethostname("cordon", 6) < 0)
-        return broken(&build, "set", "the hostname");
     if (mount("cordon", staging, "tmpfs", MS_NOSUID, "mode=0755,size=16m,nr_inodes=8192") < 0)
         return broken(&build, "mount tmpfs on", staging);
     if (chdir(staging) < 0)
@@ -318,8 +316,10 @@ int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *
 int cordon_root_seal(struct cordon_error *err)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID};
-    if (unshare(CLONE_NEWNS) < 0)
+    if (unshare(CLONE_NEWNS | CLONE_NEWUTS) < 0)
         return cordon_fail_errno(err, -errno, "template root: make a mount namespace for guests");
+    if (sethostname("cordon", 6) < 0)
+        return cordon_fail_errno(err, -errno, "template root: set the hostname of guests");
     if (mount_setattr(AT_FDCWD, "/", 0, &attr, sizeof attr) < 0)
         return cordon_fail_errno(err, -errno, "template root: make / read-only");
     return 0;

@@ -36,7 +36,7 @@ struct cordon_root_spec {
 /* Gives the calling process (single-threaded; CAP_SYS_ADMIN) a mount namespace of its own with the template's tree as
  * its root. Nothing of the host's tree stays reachable. The tree is left writable. */
 int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *err);
-/* Another mount namespace with the same tree, read-only: what guests are cloned from. */
+/* Another mount namespace with the same tree, read-only, and a hostname: what guests are cloned from. */
 int cordon_root_seal(struct cordon_error *err);
 
 struct cordon_root_guest {
