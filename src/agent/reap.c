@@ -61,7 +61,8 @@ static void reaped(struct cordon_agent *agent, pid_t pid, int status)
     }
     for (size_t i = 0; i < CORDON_AGENT_EXECS; i++) {
         struct cordon_agent_exec *exec = &agent->execs[i];
-        if (exec->state != CORDON_AGENT_FREE && exec->pid == pid && !exec->dead) {
+        bool unknown = exec->pid == 0 && exec->state == CORDON_AGENT_RUNNING && cordon_agent_alone();
+        if (exec->state != CORDON_AGENT_FREE && (exec->pid == pid || unknown) && !exec->dead) {
             reaped_program(agent, exec, status);
             return;
         }

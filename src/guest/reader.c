@@ -80,6 +80,8 @@ static struct cordon_guest_event on_exit_frame(struct cordon_guest_reader *reade
 {
     if (cordon_exit_parse(frame, &reader->exit) < 0)
         return violation(reader, "a malformed end came");
+    if (reader->exit.how == CORDON_EXIT_SIGNALLED && (reader->exit.status < 1 || reader->exit.status > 64))
+        return violation(reader, "an end came by a signal that there is not");
     copy_text(reader->exit.blocked_syscall, sizeof reader->exit.blocked_syscall, reader->exit.blocked_syscall,
               strlen(reader->exit.blocked_syscall));
     reader->state = CORDON_GUEST_EXITED;

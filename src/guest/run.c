@@ -34,6 +34,7 @@
 #define HANDOVER_US 30000000      /* for files and program to be taken */
 #define COLLECT_US 10000000       /* the agent itself gives its worker 5 s */
 #define COLLECT_LATE_US 2000000   /* the same after a deadline */
+#define CHATTER_US 1000000        /* beyond any of these, however much still comes */
 #define CPU_CHECK_LEAST_US 2000
 
 static enum cordon_guest_kind choose_kind(const struct cordon_request *request)
@@ -190,6 +191,8 @@ static void on_exec_sent(struct cordon_run *run, uint64_t now)
 static void check_times(struct cordon_run *run)
 {
     uint64_t now = cordon_now_us();
+    if (run->give_up_us && now >= run->give_up_us + CHATTER_US)
+        lose(run, CORDON_LOSS_SILENT); /* it goes on talking, but not of what is waited for */
     if (run->stage == CORDON_STAGE_RUN && run->deadline_us && now >= run->deadline_us)
         cut(run, CORDON_CUT_TIMEOUT);
     if (run->stage == CORDON_STAGE_RUN && run->cpu_check_us && now >= run->cpu_check_us)
@@ -337,6 +340,10 @@ static int take_in(struct cordon_run *run, const struct cordon_guest_event *from
         return give_output(run, from, event);
     case CORDON_GUEST_WINDOW:
         run->sender.stdin_window += from->size;
+        if (run->sender.stdin_window > CORDON_STDIN_WINDOW) {
+            run->reader.violation = "more stdin was asked for than its window holds";
+            lose(run, CORDON_LOSS_VIOLATION);
+        }
         return 0;
     case CORDON_GUEST_EXIT:
         on_exit_event(run);

@@ -562,6 +562,13 @@ static void violations_end_the_run(void **state)
     assert_int_equal(cordon_buf_append(&script.frames, "garbage!", 8), 0);
     expect_violation(&script, &request, "no frame");
     script_start(&script);
+    frame(&script, CORDON_FRAME_STDIN_CREDIT, "\1\0\0\0", 4);
+    expect_violation(&script, &request, "more stdin was asked for");
+    script_start(&script);
+    const struct cordon_exit strange = {.how = CORDON_EXIT_SIGNALLED, .status = 0x7fffffff};
+    assert_int_equal(cordon_exit_put(&script.frames, 1, &strange), 0);
+    expect_violation(&script, &request, "a signal that there is not");
+    script_start(&script);
     script.frames.size = 0;
     frame(&script, CORDON_FRAME_STDOUT, many, 1);
     expect_violation(&script, &request, "out of order");
@@ -637,6 +644,36 @@ static void silent_agent_is_a_timeout_all_the_same(void **state)
     assert_string_equal(seen.files.data, "(all others)!the guest's agent did not answer in time;");
     assert_true(seen.took_us >= 200000 && seen.took_us < 1200000);
     seen_done(&seen);
+}
+
+static void *chatter(void *data)
+{
+    int channel = *(int *)data;
+    char bytes[CORDON_FRAME_HEADER + 1];
+    cordon_frame_header(bytes, CORDON_FRAME_RESULT_ERROR, 1, 1);
+    bytes[CORDON_FRAME_HEADER] = 'x';
+    while (cordon_write_full(channel, bytes, sizeof bytes) == 0)
+        (void)usleep(1000);
+    return NULL;
+}
+
+static void chattering_agent_is_a_timeout_all_the_same(void **state)
+{
+    struct cordon_request request = request_of("x");
+    struct script script;
+    struct seen seen;
+    pthread_t thread;
+    request.limits.timeout_ms = 200;
+    (void)signal(SIGPIPE, SIG_IGN);
+    script_start(&script);
+    int channel = dup(script.channel[1]);
+    assert_int_equal(pthread_create(&thread, NULL, chatter, &channel), 0);
+    script_run(&script, &request, false, &seen);
+    assert_int_equal(seen.outcome.cause, CORDON_CAUSE_TIMEOUT);
+    assert_true(seen.took_us < 4000000);
+    seen_done(&seen);
+    (void)pthread_join(thread, NULL);
+    (void)close(channel);
 }
 
 /* --- the warden --- */
@@ -816,6 +853,7 @@ int main(void)
         cmocka_unit_test(artifact_beyond_its_size_is_no_artifact),
         cmocka_unit_test(lost_agent_is_no_timeout),
         cmocka_unit_test(silent_agent_is_a_timeout_all_the_same),
+        cmocka_unit_test(chattering_agent_is_a_timeout_all_the_same),
         cmocka_unit_test(refusal_is_passed_on),
         cmocka_unit_test(kind_follows_the_request),
         cmocka_unit_test(lost_warden_is_waited_for),
