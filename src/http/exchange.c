@@ -96,11 +96,12 @@ void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void *
     if (!connection)
         return; /* on_request then closes it */
     connection->server = server;
-    connection->over_limit = before >= server->config.connections_max;
     connection->request.server = server;
     connection->request.context = server->config.context;
     connection->request.mhd = mhd;
     describe_client(connection, mhd);
+    /* A flood from the network must not lock out who sits at the machine. */
+    connection->over_limit = connection->request.peer_uid < 0 && before >= server->config.connections_max;
 }
 
 static void activate(struct connection *connection)
