@@ -21,7 +21,7 @@ RESERVED_FDS = 8
 WORKDIR = "/home/user"
 
 COMMON = """
-    __future__ _collections_abc abc argparse array ast base64 bisect builtins calendar cmath codecs collections
+    __future__ _collections_abc abc argparse array ast asyncio base64 bisect builtins calendar cmath codecs collections
     collections.abc contextlib copy csv dataclasses datetime decimal enum errno fractions functools glob hashlib heapq
     hmac html inspect io itertools json keyword linecache locale logging math numbers operator os os.path pathlib
     pickle platform pprint queue random re secrets shlex shutil signal statistics string struct subprocess sys tempfile
@@ -179,6 +179,9 @@ def main():
     if sys.argv[1:] == ["data"]:
         load_data()
     restore_hooks()
+    if "_ssl" in sys.modules:
+        # Sets up OpenSSL's generator, which takes it a millisecond; each fork adds randomness of its own to it.
+        sys.modules["_ssl"].RAND_bytes(1)
     settle()
     driver["finish_zygote"]()
     gc.disable()
