@@ -52,7 +52,7 @@ static void send_frame(struct collecting *c, uint8_t type, const void *payload, 
         c->host_left = true;
 }
 
-static void send_dropped(struct collecting *c, const char *name, const char *reason, uint64_t size)
+static void send_dropped(struct collecting *c, const char *name, const char *reason, uint64_t size, uint32_t count)
 {
     char shown[256];
     size_t n = 0;
@@ -63,6 +63,8 @@ static void send_dropped(struct collecting *c, const char *name, const char *rea
     (void)cordon_field_put(&buf, CORDON_FIELD_PATH, shown, (uint32_t)n); /* failures stick in buf.failed */
     (void)cordon_field_put(&buf, CORDON_FIELD_REASON, reason, (uint32_t)strlen(reason));
     (void)cordon_field_put_u64(&buf, CORDON_FIELD_SIZE, size);
+    if (count > 1)
+        (void)cordon_field_put_u32(&buf, CORDON_FIELD_COUNT, count);
     if (!buf.failed)
         send_frame(c, CORDON_FRAME_ARTIFACT_DROPPED, buf.data, (uint32_t)buf.size);
     cordon_buf_done(&buf);
@@ -71,7 +73,7 @@ static void send_dropped(struct collecting *c, const char *name, const char *rea
 static void drop(struct collecting *c, const char *name, const char *reason, uint64_t size)
 {
     if (c->dropped++ < DROPPED_TOLD)
-        send_dropped(c, name, reason, size);
+        send_dropped(c, name, reason, size, 1);
 }
 
 static void add(struct collecting *c, const char *name, bool in_artifacts)
@@ -256,7 +258,8 @@ static void collect_all(struct collecting *c)
     char name[48];
     (void)snprintf(name, sizeof name, "(%" PRIu64 " more)", untold);
     if (untold)
-        send_dropped(c, name, "too many files were dropped to tell of each", 0);
+        send_dropped(c, name, "too many files were dropped to tell of each", 0,
+                     untold < UINT32_MAX ? (uint32_t)untold : UINT32_MAX);
     send_frame(c, CORDON_FRAME_COLLECTED, NULL, 0);
 }
 

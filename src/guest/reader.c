@@ -107,6 +107,7 @@ static bool read_fields(struct cordon_guest_reader *reader, const struct cordon_
     *reader->name = *reader->reason = '\0';
     *path = NULL;
     reader->size = 0;
+    reader->count = 1;
     while ((r = cordon_field_next(frame->payload, frame->length, &at, &field)) == 1) {
         if (field.tag == CORDON_FIELD_REASON)
             copy_text(reader->reason, sizeof reader->reason, field.data, field.length);
@@ -114,6 +115,8 @@ static bool read_fields(struct cordon_guest_reader *reader, const struct cordon_
             return false;
         if (field.tag == CORDON_FIELD_CODE_NUMBER && cordon_field_u32(&field, &code) == 0)
             reader->error_code = code && code < 4096 ? (int)code : 0;
+        if (field.tag == CORDON_FIELD_COUNT && cordon_field_u32(&field, &reader->count) < 0)
+            return false;
         if (field.tag != CORDON_FIELD_PATH)
             continue;
         *path = field.data;
@@ -182,9 +185,10 @@ static struct cordon_guest_event on_artifact_dropped(struct cordon_guest_reader 
 {
     const char *path;
     size_t path_size = 0;
-    if (reader->dropped++ >= DROPPED_MAX || !read_fields(reader, frame, &path, &path_size) || !path)
+    if (reader->dropped_frames++ >= DROPPED_MAX || !read_fields(reader, frame, &path, &path_size) || !path)
         return violation(reader, "a malformed word of a dropped artifact came, or too many");
     reader->artifact_open = false;
+    reader->dropped = reader->count < UINT32_MAX - reader->dropped ? reader->dropped + reader->count : UINT32_MAX;
     cordon_buf_done(&reader->artifact);
     return event_of(CORDON_GUEST_DROPPED);
 }

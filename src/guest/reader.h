@@ -41,7 +41,9 @@ struct cordon_guest_reader {
     bool artifact_open;
     char name[256], reason[256]; /* of the last artifact or dropped one; reason also of an error */
     uint64_t size;
-    uint32_t artifacts, dropped;
+    uint32_t count; /* for how many the last dropped one stands */
+    uint32_t artifacts, dropped_frames;
+    uint32_t dropped; /* artifacts that those frames stand for */
     uint64_t artifacts_bytes;
     int error_code;        /* errno of an ERROR frame */
     bool error_of_files;   /* it was about files that were put, not about the program */

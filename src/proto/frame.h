@@ -84,7 +84,8 @@ enum cordon_field_tag {
     CORDON_FIELD_SIZE,        /* u64 */
     CORDON_FIELD_REASON,      /* text */
     CORDON_FIELD_CODE_NUMBER, /* u32 errno */
-    CORDON_FIELD_TIMEOUT      /* u64 microseconds: the agent ends the program then should the host be held up */
+    CORDON_FIELD_TIMEOUT,     /* u64 microseconds: the agent ends the program then should the host be held up */
+    CORDON_FIELD_COUNT        /* u32: for how many artifacts an ARTIFACT_DROPPED stands; 1 when left out */
 };
 
 enum cordon_exec_flags {
