@@ -22,14 +22,14 @@
 
 static void find_user(const struct cordon_settings *settings, struct cordon_state *state)
 {
+    state->spare = (uid_t)cordon_settings_int(settings, CORDON_DOOR_NATIVE, CORDON_SET_UID_BASE) + GATEWAY_UID_OFFSET;
     state->uid = geteuid();
     state->gid = getegid();
     if (state->uid != 0)
         return;
     const struct passwd *user = getpwnam(cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_USER));
-    uid_t spare = (uid_t)cordon_settings_int(settings, CORDON_DOOR_NATIVE, CORDON_SET_UID_BASE) + GATEWAY_UID_OFFSET;
-    state->uid = user ? user->pw_uid : spare;
-    state->gid = user ? user->pw_gid : (gid_t)spare;
+    state->uid = user ? user->pw_uid : state->spare;
+    state->gid = user ? user->pw_gid : (gid_t)state->spare;
 }
 
 static int find_path(const struct cordon_settings *settings, struct cordon_state *state, struct cordon_error *err)
@@ -126,7 +126,8 @@ static int check_folder(struct cordon_state *state, struct cordon_error *err)
                            state->path, found.st_mode & 07777u);
     if (found.st_uid == state->uid)
         return 0;
-    if (geteuid() != 0 || found.st_uid != 0 || !is_empty_or_ours(state->fd))
+    bool handed = found.st_uid == 0 || found.st_uid == state->spare; /* the user may have been added since */
+    if (geteuid() != 0 || !handed || !is_empty_or_ours(state->fd))
         return cordon_fail(
             err, -EPERM, CORDON_ERROR_INVALID,
             "state folder %s belongs to uid %u and is in use by something else; it must belong to uid %u: "

@@ -16,6 +16,7 @@ struct cordon_state {
     int fd;    /* of the folder */
     uid_t uid; /* the gateway's user; our own when we are not root */
     gid_t gid;
+    uid_t spare; /* the uid that stands in where the configured user does not exist */
 };
 
 /* Finds the folder's place and its owner, makes it (0700) where it is missing, opens it. Refuses a folder that others
