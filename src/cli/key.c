@@ -144,13 +144,13 @@ static int act(const struct cordon_settings *settings, const char *action, const
 {
     struct cordon_state state = {.fd = -1};
     struct cordon_store *store = NULL;
-    const char *path;
+    const char *path = NULL;
     int r = cordon_state_open(settings, &state, err);
     if (r == 0)
         r = cordon_state_confine(&state, &path, err);
     if (r == 0)
         r = cordon_store_open(path, &store, err);
-    if (r < 0)
+    if (r < 0 && path)
         cordon_error_context(err, "%s/cordon.db", state.path);
     if (r == 0 && strcmp(action, "create") == 0)
         r = create(store, arguments, err);
