@@ -5,9 +5,9 @@
  * The nursery has the template's tree as its root and the zygote uid, which owns the slots' user namespaces. For a job
  * it makes the *joiner*, a vfork-style clone (shared memory, shared descriptors, a stack of its own; the nursery sleeps
  * until it is gone). The joiner enters the slot's user namespace, where its owner has all capabilities, and the slot's
- * network namespace, and forks *process 1* with the other namespaces new. CLONE_PARENT makes that the nursery's child,
- * so that PR_SET_PDEATHSIG ties it to the nursery. Process 1 mounts, tells the warden its namespaces, takes the agent's
- * ids and goes on as the agent.
+ * network and cgroup namespaces, and forks *process 1* with the other namespaces new. CLONE_PARENT makes that the
+ * nursery's child, so that PR_SET_PDEATHSIG ties it to the nursery. Process 1 mounts, tells the warden its namespaces,
+ * takes the agent's ids and goes on as the agent.
  *
  * It goes on without an exec because it is the agent already: the nursery is the same small static program, and a fork
  * of it copies some forty pages' entries where an exec would load it anew and let libc ask the processor for its
@@ -65,9 +65,10 @@ static void say(enum cordon_nursery_part part, int status, const char *stage, co
 static int tell_namespaces(void)
 {
     static const char *const names[CORDON_NURSERY_NAMESPACES] = {
-        [CORDON_NURSERY_NS_PID] = "/proc/self/ns/pid",       [CORDON_NURSERY_NS_MNT] = "/proc/self/ns/mnt",
-        [CORDON_NURSERY_NS_IPC] = "/proc/self/ns/ipc",       [CORDON_NURSERY_NS_UTS] = "/proc/self/ns/uts",
-        [CORDON_NURSERY_NS_CGROUP] = "/proc/self/ns/cgroup",
+        [CORDON_NURSERY_NS_PID] = "/proc/self/ns/pid",
+        [CORDON_NURSERY_NS_MNT] = "/proc/self/ns/mnt",
+        [CORDON_NURSERY_NS_IPC] = "/proc/self/ns/ipc",
+        [CORDON_NURSERY_NS_UTS] = "/proc/self/ns/uts",
     };
     int fds[CORDON_NURSERY_NAMESPACES];
     if (!work.job.forked)
@@ -192,14 +193,16 @@ static int fail(int error, const char *stage)
 
 static int join(void *unused)
 {
-    struct clone_args args = {.flags = CLONE_PARENT | CLONE_PIDFD | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC |
-                                       CLONE_NEWUTS | CLONE_NEWCGROUP,
+    struct clone_args args = {.flags =
+                                  CLONE_PARENT | CLONE_PIDFD | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS,
                               .pidfd = (uintptr_t)&work.pidfd};
     (void)unused;
     if (setns(work.fds[CORDON_NURSERY_USER], CLONE_NEWUSER) < 0)
         _exit(fail(-errno, "enter the slot's user namespace"));
     if (setns(work.fds[CORDON_NURSERY_NET], CLONE_NEWNET) < 0)
         _exit(fail(-errno, "enter the slot's network namespace"));
+    if (setns(work.fds[CORDON_NURSERY_CGROUP], CLONE_NEWCGROUP) < 0)
+        _exit(fail(-errno, "enter the slot's cgroup namespace"));
     long pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0)
         process_one();

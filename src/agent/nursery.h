@@ -18,17 +18,19 @@
 #define CORDON_NURSERY_CONTROL_FD 3
 #define CORDON_NURSERY_FILTER_FD 4 /* memfd of the code's filter */
 
-enum cordon_nursery_fd { /* order of a job's descriptors */
-                         CORDON_NURSERY_USER = 0,
-                         CORDON_NURSERY_NET,
-                         CORDON_NURSERY_CHANNEL,
-                         CORDON_NURSERY_READY,
-                         CORDON_NURSERY_SPAWN, /* this many of a job in mode spawn, then the cgroup.procs */
-                         CORDON_NURSERY_DRIVER = CORDON_NURSERY_SPAWN,
-                         CORDON_NURSERY_STDIN,
-                         CORDON_NURSERY_STDOUT,
-                         CORDON_NURSERY_STDERR,
-                         CORDON_NURSERY_FORKED /* this many in mode forked */
+/* The order of a job's descriptors. */
+enum cordon_nursery_fd {
+    CORDON_NURSERY_USER = 0,
+    CORDON_NURSERY_NET,
+    CORDON_NURSERY_CGROUP,
+    CORDON_NURSERY_CHANNEL,
+    CORDON_NURSERY_READY,
+    CORDON_NURSERY_SPAWN, /* this many of a job in mode spawn, then the cgroup.procs */
+    CORDON_NURSERY_DRIVER = CORDON_NURSERY_SPAWN,
+    CORDON_NURSERY_STDIN,
+    CORDON_NURSERY_STDOUT,
+    CORDON_NURSERY_STDERR,
+    CORDON_NURSERY_FORKED /* this many in mode forked */
 };
 
 struct cordon_nursery_job {
@@ -47,13 +49,13 @@ enum cordon_nursery_part {
     CORDON_NURSERY_GUEST        /* of process 1: its namespaces (mode forked), or why it ends (either mode) */
 };
 
-enum cordon_nursery_namespace { /* order of the descriptors with CORDON_NURSERY_GUEST */
-                                CORDON_NURSERY_NS_PID = 0,
-                                CORDON_NURSERY_NS_MNT,
-                                CORDON_NURSERY_NS_IPC,
-                                CORDON_NURSERY_NS_UTS,
-                                CORDON_NURSERY_NS_CGROUP,
-                                CORDON_NURSERY_NAMESPACES
+/* The order of the descriptors with CORDON_NURSERY_GUEST. */
+enum cordon_nursery_namespace {
+    CORDON_NURSERY_NS_PID = 0,
+    CORDON_NURSERY_NS_MNT,
+    CORDON_NURSERY_NS_IPC,
+    CORDON_NURSERY_NS_UTS,
+    CORDON_NURSERY_NAMESPACES
 };
 
 struct cordon_nursery_report {

@@ -41,8 +41,9 @@ static const struct {
 /* What all may read of the host, and no program needs. The files that only the host's root may read are not listed:
  * that root has no id here. Each line costs a mount. */
 static const char *const hidden[] = {
-    "/proc/cmdline",    "/proc/keys",     "/proc/key-users", "/proc/partitions", "/proc/diskstats",
-    "/proc/interrupts", "/proc/softirqs", "/proc/schedstat", "/proc/vmstat",     "/proc/zoneinfo",
+    "/proc/cmdline",   "/proc/keys",      "/proc/key-users", "/proc/partitions", "/proc/diskstats", "/proc/interrupts",
+    "/proc/softirqs",  "/proc/schedstat", "/proc/vmstat",    "/proc/zoneinfo",   "/proc/kallsyms",  "/proc/modules",
+    "/proc/config.gz", "/proc/kallsyms",  "/proc/modules",   "/proc/config.gz",
 };
 
 static int become(uid_t id)

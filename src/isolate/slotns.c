@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation. The child takes the owner's uid and unshares both namespaces, so that the user namespace
- * belongs to the owner and the network namespace to the user namespace. It has then no privilege outside, so the
- * parent writes its maps. The child brings loopback up (its ids are still unmapped, which the capabilities that it
- * has in there do not mind), opens the descriptors and hands them back. Files below /proc/thread-self/net belong to the
- * network namespace in which they were opened, not to that of their reader: pread(2) tells its state later.
+ * Theory of operation. The child takes the owner's uid and unshares the namespaces, so that
+ * the user namespace belongs to the owner and the network namespace to the user namespace. It has then no privilege
+ * outside, so the parent writes its maps. The child brings loopback up (its ids are still unmapped, which the
+ * capabilities that it has in there do not mind), opens the descriptors and hands them back. Files below
+ * /proc/thread-self/net belong to the network namespace in which they were opened, not to that of their reader:
+ * pread(2) tells its state later.
  */
 #include "isolate/slotns.h"
 
@@ -25,7 +26,7 @@
 
 #include "base/fd.h"
 
-enum { NS_USER, NS_NET, NS_SOCKSTAT, NS_DEV, NS_SOCKSTAT6, NS__COUNT };
+enum { NS_USER, NS_NET, NS_CGROUP, NS_SOCKSTAT, NS_DEV, NS_SOCKSTAT6, NS__COUNT };
 
 struct message {
     int32_t status;
@@ -48,6 +49,18 @@ static int become_owner(const struct cordon_slotns_ids *ids)
     return 0;
 }
 
+/* A cgroup namespace has the cgroups of its maker as its root. Real-time processes can't enter them. */
+static int enter_cgroups(const struct cordon_slotns_ids *ids)
+{
+    const struct sched_param normal = {0};
+    if (ids->cgroup_count && sched_getscheduler(0) != SCHED_OTHER && sched_setscheduler(0, SCHED_OTHER, &normal) < 0)
+        return -errno;
+    for (size_t i = 0; i < ids->cgroup_count; i++)
+        if (write(ids->cgroups[i], "0", 1) != 1)
+            return -errno;
+    return 0;
+}
+
 static int loopback_up(void)
 {
     cordon_autoclose int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -67,6 +80,7 @@ static int open_descriptors(struct cordon_slotns *ns)
     } files[] = {
         {"/proc/thread-self/ns/user", offsetof(struct cordon_slotns, user), false},
         {"/proc/thread-self/ns/net", offsetof(struct cordon_slotns, net), false},
+        {"/proc/thread-self/ns/cgroup", offsetof(struct cordon_slotns, cgroup), false},
         {"/proc/thread-self/net/sockstat", offsetof(struct cordon_slotns, sockstat), false},
         {"/proc/thread-self/net/dev", offsetof(struct cordon_slotns, dev), false},
         {"/proc/thread-self/net/sockstat6", offsetof(struct cordon_slotns, sockstat6), true},
@@ -113,18 +127,19 @@ static int in_namespaces(int sock)
 static void child_main(const struct cordon_slotns_ids *ids, int sock)
 {
     static const char *const steps[] = {"take the zygote uid", "make a user and a network namespace",
+                                        "enter the slot's cgroups", "make a cgroup namespace",
                                         "prepare the network namespace"};
     size_t step = 0;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* our maker may be killed while we wait for it */
     int r = become_owner(ids);
-    if (r == 0) {
-        step = 1;
+    if (r == 0 && ++step)
         r = unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0 ? -errno : 0;
-    }
-    if (r == 0) {
-        step = 2;
+    /* Only now: what the other two cost the kernel is not to be charged to the guests' memory. */
+    if (r == 0 && ++step)
+        r = enter_cgroups(ids);
+    if (r == 0 && ++step)
+        r = unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0;
+    if (r == 0 && ++step)
         r = in_namespaces(sock);
-    }
     if (r < 0) {
         struct cordon_error err;
         (void)cordon_fail_errno(&err, r, "%s", steps[step]);
@@ -195,6 +210,7 @@ void cordon_slotns_done(struct cordon_slotns *ns)
 {
     cordon_close(&ns->user);
     cordon_close(&ns->net);
+    cordon_close(&ns->cgroup);
     cordon_close(&ns->sockstat);
     cordon_close(&ns->sockstat6);
     cordon_close(&ns->dev);
@@ -212,6 +228,7 @@ int cordon_slotns_send(int sock, const struct cordon_slotns *ns, const struct co
         message.fds = ns->sockstat6 >= 0 ? NS__COUNT : NS__COUNT - 1;
         fds[NS_USER] = ns->user;
         fds[NS_NET] = ns->net;
+        fds[NS_CGROUP] = ns->cgroup;
         fds[NS_SOCKSTAT] = ns->sockstat;
         fds[NS_DEV] = ns->dev;
         fds[NS_SOCKSTAT6] = ns->sockstat6;
@@ -223,12 +240,17 @@ int cordon_slotns_send(int sock, const struct cordon_slotns *ns, const struct co
 int cordon_slotns_receive(int sock, struct cordon_slotns *ret, struct cordon_error *err)
 {
     struct message message = {0};
-    int fds[NS__COUNT] = {-1, -1, -1, -1, -1};
+    int fds[NS__COUNT] = {-1, -1, -1, -1, -1, -1};
     size_t count = NS__COUNT;
     ssize_t n = cordon_recv_fds(sock, &message, sizeof message, fds, &count, MSG_DONTWAIT);
     if (n == (ssize_t)sizeof message && message.status == 0 && count == message.fds && count >= NS__COUNT - 1) {
-        *ret = (struct cordon_slotns){fds[NS_USER],      fds[NS_NET], fds[NS_SOCKSTAT],
-                                      fds[NS_SOCKSTAT6], fds[NS_DEV], message.sockets};
+        *ret = (struct cordon_slotns){.user = fds[NS_USER],
+                                      .net = fds[NS_NET],
+                                      .cgroup = fds[NS_CGROUP],
+                                      .sockstat = fds[NS_SOCKSTAT],
+                                      .sockstat6 = fds[NS_SOCKSTAT6],
+                                      .dev = fds[NS_DEV],
+                                      .sockets = message.sockets};
         return 0;
     }
     for (size_t i = 0; n >= 0 && i < count; i++)

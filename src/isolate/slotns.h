@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two namespaces that a slot keeps from guest to guest: a user namespace mapped to the slot's uids and owned by
- * the zygote uid, and a network namespace owned by that user namespace with nothing but loopback, which is up. Both
- * are held alive by descriptors alone.
+ * The namespaces that a slot keeps from guest to guest: a user namespace mapped to the slot's uids and owned by the
+ * zygote uid; a network namespace owned by that user namespace with nothing but loopback, which is up; and a cgroup
+ * namespace in which the slot's own cgroups are the root. They are held alive by descriptors alone.
  */
 #ifndef CORDON_ISOLATE_SLOTNS_H
 #define CORDON_ISOLATE_SLOTNS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -19,20 +20,22 @@ struct cordon_slotns_ids {
     uid_t base;  /* 0…count-1 in the slot are base… outside */
     uint32_t count;
     uid_t code_id;
+    const int *cgroups; /* cgroup.procs of the slot's cgroups, opened by somebody who may write them */
+    size_t cgroup_count;
 };
 
 struct cordon_slotns {
-    int user, net;                /* namespace descriptors */
+    int user, net, cgroup;        /* namespace descriptors */
     int sockstat, sockstat6, dev; /* files of the network namespace; sockstat6 is -1 on a host without IPv6 */
     uint64_t sockets;             /* "sockets: used" while nobody is in */
 };
 
 #define CORDON_SLOTNS_NONE                                                                                             \
     {                                                                                                                  \
-        -1, -1, -1, -1, -1, 0                                                                                          \
+        -1, -1, -1, -1, -1, -1, 0                                                                                      \
     }
 
-/* Makes both, by a child that is waited for (about a millisecond): the caller needs CAP_SETUID and CAP_SETGID in its
+/* Makes them, by a child that is waited for (about a millisecond): the caller needs CAP_SETUID and CAP_SETGID in its
  * user namespace. 0, or negative errno with *ret untouched. */
 int cordon_slotns_make(const struct cordon_slotns_ids *ids, struct cordon_slotns *ret, struct cordon_error *err);
 void cordon_slotns_done(struct cordon_slotns *ns); /* closes all; fine on CORDON_SLOTNS_NONE */

@@ -201,7 +201,8 @@ int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, cons
     struct cordon_nursery *nursery = &guest->warden->nursery;
     const struct cordon_slot *slot = guest->slot;
     struct cordon_nursery_job job;
-    int fds[CORDON_NURSERY_FORKED + CORDON_AGENT_CGROUPS_MAX] = {slot->ns.user, slot->ns.net, channel, ready};
+    int fds[CORDON_NURSERY_FORKED + CORDON_AGENT_CGROUPS_MAX] = {slot->ns.user, slot->ns.net, slot->ns.cgroup, channel,
+                                                                 ready};
     size_t nfds = CORDON_NURSERY_SPAWN;
     if (!nursery->socket.watched)
         return cordon_fail(err, -EOWNERDEAD, CORDON_ERROR_UNAVAILABLE, "the nursery is being started again");

@@ -48,11 +48,18 @@ static struct cordon_slotns_ids ids_of(const struct cordon_slot *slot)
 {
     const struct cordon_warden_config *config = &slot->warden->config;
     if (!config->root)
-        return (struct cordon_slotns_ids){.single = true, .base = 0, .count = 1, .code_id = CORDON_CODE_UID};
+        return (struct cordon_slotns_ids){.single = true,
+                                          .base = 0,
+                                          .count = 1,
+                                          .code_id = CORDON_CODE_UID,
+                                          .cgroups = slot->cgroup.procs,
+                                          .cgroup_count = slot->cgroup.procs_count};
     return (struct cordon_slotns_ids){.owner = cordon_zygote_uid(config),
                                       .base = config->uid_base + (slot->index + 1) * 65536u,
                                       .count = 65536u,
-                                      .code_id = CORDON_CODE_UID};
+                                      .code_id = CORDON_CODE_UID,
+                                      .cgroups = slot->cgroup.procs,
+                                      .cgroup_count = slot->cgroup.procs_count};
 }
 
 static _Noreturn void maker_main(const struct cordon_slotns_ids *ids, int sock)
@@ -149,14 +156,16 @@ static void on_maker(struct cordon_child *child, int status)
 static int start_maker(struct cordon_slot *slot, struct cordon_error *err)
 {
     struct cordon_warden *warden = slot->warden;
-    const struct cordon_slotns_ids ids = ids_of(slot);
-    int pair[2];
+    int pair[2], keep[1 + sizeof slot->cgroup.procs / sizeof *slot->cgroup.procs];
     int r = ensure_cgroup(slot, err);
     if (r < 0)
         return r;
+    const struct cordon_slotns_ids ids = ids_of(slot);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return cordon_fail_errno(err, -errno, "make a socket for slot %u", slot->index);
-    pid_t pid = cordon_process_fork(&pair[1], 1);
+    keep[0] = pair[1];
+    memcpy(keep + 1, ids.cgroups, ids.cgroup_count * sizeof *keep);
+    pid_t pid = cordon_process_fork(keep, 1 + ids.cgroup_count);
     if (pid == 0)
         maker_main(&ids, pair[1]);
     (void)close(pair[1]); /* the child's */

@@ -88,7 +88,7 @@ enum cordon_guest_state {
 
 struct cordon_zygote;
 
-#define CORDON_GUEST_NAMESPACES 5
+#define CORDON_GUEST_NAMESPACES 4
 
 struct cordon_guest {
     struct cordon_warden *warden;

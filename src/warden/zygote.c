@@ -313,6 +313,7 @@ int cordon_zygote_send(struct cordon_guest *guest, struct cordon_error *err)
     size_t n = CORDON_ZYGOTE_NS_PID;
     for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)
         fds[n++] = guest->namespaces[i];
+    fds[n++] = slot->ns.cgroup;
     fds[n++] = guest->warden->filter_memfd;
     for (size_t i = 0; i < sizeof guest->ends / sizeof *guest->ends; i++)
         fds[n++] = guest->ends[i];
