@@ -196,14 +196,18 @@ function leave(code) {
   reallyExit(code);
 }
 
+// What V8 says of programs that are right as ES modules only. (The last three Node counts among them too.)
+const MODULE_ONLY = new RegExp(["import statement outside", "'import\\.meta' outside", "Unexpected token 'export'",
+  'await is only valid', 'Unexpected reserved word',
+  "Identifier '(?:module|exports|require|__filename|__dirname)' has already been declared"].join('|'));
+
 function isModuleSyntax(code, filename) {
   if (!/\b(?:import|export|await)\b/.test(code)) return false;
   try {
     vm.compileFunction(code, ['exports', 'require', 'module', '__filename', '__dirname'], { filename });
     return false;
   } catch (error) {
-    return /import statement outside|'import\.meta' outside|Unexpected token 'export'|await is only valid/
-      .test(error.message);
+    return MODULE_ONLY.test(error.message);
   }
 }
 

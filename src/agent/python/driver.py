@@ -182,7 +182,7 @@ def rehearse(program=REHEARSAL):
     kept, sys.stdout = sys.stdout, process.nowhere
     module = make_module("__main__", "/")
     try:
-        exec(compile(program.encode(), FILENAME, "exec"), module.__dict__)
+        exec(compile(program.encode(), module.__file__, "exec"), module.__dict__)
     finally:
         module.__dict__.clear()
         sys.stdout = kept
@@ -197,9 +197,9 @@ def warm_up():
         try:
             rehearse(LONG_REHEARSAL)
         except ValueError as error:
-            linecache.cache[FILENAME] = source_lines(LONG_REHEARSAL.encode())
+            linecache.cache["/" + FILENAME] = source_lines(LONG_REHEARSAL.encode(), "/" + FILENAME)
             traceback.print_exception(error, file=process.nowhere)
-            del linecache.cache[FILENAME]
+            del linecache.cache["/" + FILENAME]
         encode_result({"a": [1, 2.5, None, "x"]})
 
 
@@ -271,7 +271,7 @@ def make_module(name, cwd):
     return module
 
 
-def source_lines(code):
+def source_lines(code, filename):
     """The entry of linecache for the program: tracebacks show its lines though it is in no file."""
     encoding = "utf-8"
     if b"coding" in code[:400]:
@@ -282,7 +282,7 @@ def source_lines(code):
         except SyntaxError:
             pass
     lines = code.decode(encoding, "replace").splitlines(True)
-    return len(code), None, lines, FILENAME
+    return len(code), None, lines, filename
 
 
 def own_traceback(error):
@@ -341,7 +341,7 @@ def failed(error):
 def run_program(job, module):
     """The program's exit code, as the interpreter would give it."""
     try:
-        exec(compile(job.code, FILENAME, "exec", dont_inherit=True), module.__dict__)
+        exec(compile(job.code, module.__file__, "exec", dont_inherit=True), module.__dict__)
         return 0 if job.arguments is None else call_main(job, module)
     except SystemExit as leaving:
         no_result(job, "the program exited before main() returned")
@@ -560,7 +560,7 @@ def run(job):
     name = "__main__" if job.arguments is None else "main"
     module = make_module(name, cwd)
     sys.modules["__main__"] = sys.modules[name] = module
-    linecache.cache[FILENAME] = linecache.cache[module.__file__] = source_lines(job.code)
+    linecache.cache[module.__file__] = source_lines(job.code, module.__file__)
     process.modules_before = len(sys.modules)
     process.running = True
     gc.enable()
