@@ -90,6 +90,8 @@ def own(nothing_left):
     for each in made:
         each.close()
         ROOTS.update(each.roots)
+    left = [root for each in made for root in each.roots if os.path.exists(root)]
+    assert not left, f"a stopped daemon left its control groups: {left}"
 
 
 @pytest.fixture

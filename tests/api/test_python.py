@@ -22,7 +22,7 @@ def plain(code, *, name="main.py"):
 
 
 def file_name_of(run):
-    return run("print(__file__)")["stdout"].strip()
+    return run("import sys; print(sys.argv[0])")["stdout"].strip()
 
 
 @pytest.mark.parametrize(
