@@ -87,7 +87,8 @@ def assert_recovers(daemon, seconds=10):
         return all(answer.status == 200 and answer.json()["stdout"] == "r\n" for answer in answers)
 
     assert host.wait_for(work, seconds, 0.1), daemon.log()[-2000:]
-    assert work() and daemon.wait_ready(10)
+    assert work(), daemon.log()[-2000:]
+    assert daemon.wait_ready(10)
 
 
 def strike(daemon, pids):

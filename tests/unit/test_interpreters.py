@@ -682,6 +682,7 @@ def test_data_modules(data_zygote, guest):
     outcome = data_zygote.run(guest, """
 import os, threading
 import numpy as np, pandas as pd, matplotlib, matplotlib.pyplot as plt
+assert threading.Thread().name == 'Thread-1' and plt.get_fignums() == []
 print(matplotlib.get_backend().lower(), pd.DataFrame({'a': np.arange(4)})['a'].sum(), threading.active_count(),
       len(os.listdir('/proc/self/task')))
 plt.plot([1, 2]); plt.title('x'); plt.savefig('/tmp/plot.png'); plt.show()
