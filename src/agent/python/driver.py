@@ -585,6 +585,7 @@ def prepare_zygote(modules, at_fork, at_exit, reseed, register):
 def finish_zygote():
     """Once, after all modules are loaded."""
     keep_logging()
+    threading._counter = itertools.count(1).__next__  # of the names of threads: loading may have used some
     # The interpreter's cache of attributes is full of the loaded modules' names: each would be written to when it goes.
     getattr(sys, "_clear_type_cache", lambda: None)()
     collections.Counter("x")  # asks abstract classes, which forget their answers when modules register with them
