@@ -27,10 +27,11 @@
 #include "base/clock.h"
 #include "base/fd.h"
 
-#define SETTLE_US 50000       /* how long EXIT waits for the dead to be counted */
+#define SETTLE_US 20000       /* how long EXIT waits for what was killed to be gone: it may be within a write */
 #define SETTLE_KILLED_US 3000 /* the same when the host is waiting at a deadline */
 #define LATE_US 30000         /* the host ends a program in time, unless its client holds it up */
 #define DRAIN_ROUNDS 80       /* reads in one turn: more than the largest pipe holds */
+#define LOOKS 64              /* processes of which it is found out whether they are zombies */
 #define YOUNG_NS 20000000     /* two writes within this may carry one time stamp (a jiffy of 4 to 10 ms) */
 
 struct cordon_agent_exec *cordon_agent_exec_find(struct cordon_agent *agent, uint16_t id)
@@ -210,10 +211,21 @@ void cordon_agent_exec_release(struct cordon_agent *agent)
     }
 }
 
-/* How many processes there are besides the agent and the program; -1 when it can't be told, as without isolation. */
+/* A process that has ended and only waits for its parent to notice. */
+static bool is_zombie(int proc, const char *name)
+{
+    char path[32], text[256];
+    (void)snprintf(path, sizeof path, "%.20s/stat", name);
+    if (cordon_read_file(proc, path, text, sizeof text) <= 0)
+        return true;                      /* gone */
+    const char *end = strrchr(text, ')'); /* of its name, which may hold anything */
+    return end && (end[1] == ' ') && (end[2] == 'Z' || end[2] == 'X');
+}
+
+/* How many live besides the agent and the program; -1 when it can't be told, as without isolation. */
 static int count_others(const struct cordon_agent *agent, const struct cordon_agent_exec *exec)
 {
-    int others = 0;
+    int others = 0, looked_at = 0;
     bool seen = false;
     DIR *proc = agent->config.isolated ? opendir("/proc") : NULL;
     if (!proc)
@@ -221,10 +233,11 @@ static int count_others(const struct cordon_agent *agent, const struct cordon_ag
     for (struct dirent *entry = readdir(proc); entry; entry = readdir(proc)) {
         long pid = *entry->d_name >= '0' && *entry->d_name <= '9' ? strtol(entry->d_name, NULL, 10) : 0;
         seen |= pid == exec->pid;
-        others += pid > 1 && pid != exec->pid;
+        if (pid > 1 && pid != exec->pid)
+            others += ++looked_at > LOOKS || !is_zombie(dirfd(proc), entry->d_name);
     }
     (void)closedir(proc); /* only read from */
-    return seen && exec->pid > 1 ? others : -1;
+    return others || (seen && exec->pid > 1) ? others : -1;
 }
 
 void cordon_agent_exec_end(struct cordon_agent *agent, struct cordon_agent_exec *exec, enum cordon_exit_how how,
@@ -236,7 +249,7 @@ void cordon_agent_exec_end(struct cordon_agent *agent, struct cordon_agent_exec 
     exec->exit.how = how;
     exec->exit.status = status;
     bool hurry = exec->killed_by_host || how >= CORDON_EXIT_OUTPUT_LIMIT;
-    int others = hurry ? count_others(agent, exec) : -1; /* there is no time to see all of them die */
+    int others = count_others(agent, exec); /* at once: a busy host lets them die slowly */
     exec->counted = others >= 0;
     exec->settle_by_us = cordon_now_us() + (hurry ? SETTLE_KILLED_US : SETTLE_US);
     exec->exit.processes_left = cordon_agent_kill_all(agent);
