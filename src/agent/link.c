@@ -76,6 +76,10 @@ static void handle_event(struct cordon_agent *agent, struct cordon_agent_exec *e
         break;
     case CORDON_DRIVER_CODE:
         if (exec->state >= CORDON_AGENT_RUNNING && !exec->announced) {
+            if (event->code < 0 || event->code > 255) { /* no exit code: only code itself can have written that */
+                close_link(exec);
+                break;
+            }
             exec->announced = true;
             if (exec->killed_by_host || exec->exit.how >= CORDON_EXIT_OUTPUT_LIMIT)
                 break; /* it was ended before it came to this */

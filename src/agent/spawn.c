@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -128,12 +129,23 @@ static void close_ends(struct ends *ends)
     }
 }
 
+/* Code opens its own ends again by /dev/stdin, /dev/stdout and /dev/stderr; they belong to the agent's uid. Only who
+ * holds an end already can name the pipe. */
+static int open_to_code(const struct ends *ends)
+{
+    const int pipes[] = {ends->in[0], ends->out[0], ends->err[0], ends->result[0]}; /* both ends are one inode */
+    for (size_t i = 0; i < sizeof pipes / sizeof *pipes; i++)
+        if (pipes[i] >= 0 && fchmod(pipes[i], 0666) < 0)
+            return -errno;
+    return 0;
+}
+
 static int open_ends(struct ends *ends, bool with_result)
 {
     memset(ends, -1, sizeof *ends);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->driver) < 0 || pipe2(ends->in, O_CLOEXEC) < 0 ||
         pipe2(ends->out, O_CLOEXEC) < 0 || pipe2(ends->err, O_CLOEXEC) < 0 ||
-        (with_result && pipe2(ends->result, O_CLOEXEC) < 0)) {
+        (with_result && pipe2(ends->result, O_CLOEXEC) < 0) || open_to_code(ends) < 0) {
         int error = -errno;
         close_ends(ends);
         return error;

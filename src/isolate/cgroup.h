@@ -33,6 +33,7 @@ struct cordon_cgroup_slot {
     int memory_peak; /* stat files for the gateway; -1: not there */
     int memory_events;
     int cpu_usage;
+    unsigned made;         /* how often its groups were made; namespaces of earlier ones are of no use */
     uint64_t memory_bytes; /* the limits in force */
     uint32_t pids, cpu_percent;
 };
@@ -41,8 +42,9 @@ int cordon_cgroup_slot_make(struct cordon_cgroup_root *root, unsigned index, str
                             struct cordon_error *err);
 int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_bytes, uint32_t pids,
                              uint32_t cpu_percent, struct cordon_error *err);
-/* Between guests: resets the peak and drops what the last guest left charged. Where the kernel can't reset the peak the
- * groups are made anew, so the slot's descriptors may be others afterwards. False: processes are still inside. */
+/* Between guests: resets the peak. Where the kernel can't, and where the last guest left much charged (files in the
+ * cache), the groups are made anew, so the slot's descriptors may be others afterwards. Takes no time that depends on
+ * what the guest did. False: processes are still inside. */
 bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot);
 void cordon_cgroup_slot_remove(struct cordon_cgroup_slot *slot);
 /* Reads "oom_kill N" of a memory_events fd, and the usage in microseconds of a cpu_usage fd, and a peak; 0 where

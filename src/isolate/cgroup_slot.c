@@ -15,8 +15,10 @@
 
 #define CPU_PERIOD_US 100000
 #define PATH 64
-/* More than this left charged is dropped. That is slow and evicts shared files, and less is the kernel's own slack. */
+/* More than this left charged by a guest that is gone is left behind with its group; less is the kernel's own slack. */
 #define RECYCLE_BYTES (8u << 20)
+#define SOCKET_SHARE 4 /* v1: this part of the memory limit may be had as buffers of TCP and UDP sockets besides it */
+#define SOCKET_LEAST (4u << 20)
 
 static int in_slot(const struct cordon_cgroup_slot *slot, const char *file, char path[PATH])
 {
@@ -106,6 +108,7 @@ static int make_in(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_t
 static int make(struct cordon_cgroup_slot *slot)
 {
     slot->memory_peak = slot->memory_events = slot->cpu_usage = -1;
+    slot->made++;
     slot->memory_bytes = 0;
     slot->pids = slot->cpu_percent = 0;
     for (size_t i = 0; i < slot->root->count; i++) {
@@ -145,12 +148,19 @@ static int write_memory_v1(struct cordon_cgroup_slot *slot, const struct cordon_
     for (size_t i = 0; i < 2; i++) {
         const char *file = files[raise ? 1 - i : i]; /* memory alone may never exceed memory and swap together */
         int r = write_slot(slot, tree, file, text);
-        if (r == -EBUSY && write_slot(slot, tree, "memory.force_empty", "0") == 0) /* the last guest's cache */
-            r = write_slot(slot, tree, file, text);
         if (r < 0 && !(r == -ENOENT && file == files[1])) /* absent without swap accounting: swappiness is 0 then */
             return r;
     }
     return 0;
+}
+
+/* v1 counts socket buffers apart from all other memory, and only in groups where this was written. */
+static int limit_sockets_v1(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, uint64_t bytes)
+{
+    char number[32];
+    uint64_t share = bytes / SOCKET_SHARE > SOCKET_LEAST ? bytes / SOCKET_SHARE : SOCKET_LEAST;
+    int r = write_slot(slot, tree, "memory.kmem.tcp.limit_in_bytes", amount(bytes ? share : 0, "-1", number));
+    return r == -ENOENT ? 0 : r; /* a kernel that counts no kernel memory */
 }
 
 static int limit_memory(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, uint64_t bytes)
@@ -159,7 +169,8 @@ static int limit_memory(struct cordon_cgroup_slot *slot, const struct cordon_cgr
     if (tree->place.v2)
         return write_slot(slot, tree, "memory.max", amount(bytes, "max", number));
     bool raise = bytes == 0 || (slot->memory_bytes && bytes > slot->memory_bytes);
-    return write_memory_v1(slot, tree, amount(bytes, "-1", number), raise);
+    int r = limit_sockets_v1(slot, tree, bytes);
+    return r < 0 ? r : write_memory_v1(slot, tree, amount(bytes, "-1", number), raise);
 }
 
 static int limit_pids(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, uint64_t pids)
@@ -255,10 +266,8 @@ static bool recycle_v1(struct cordon_cgroup_slot *slot, const struct cordon_cgro
 {
     cordon_autoclose int usage = open_slot(slot, memory, "memory.usage_in_bytes", O_RDONLY);
     if (cordon_cgroup_read_number(usage) > RECYCLE_BYTES)
-        (void)write_slot(slot, memory, "memory.force_empty", "0"); /* what can't be dropped is the next peak's floor */
-    if (slot->memory_peak >= 0 && pwrite(slot->memory_peak, "0", 1, 0) < 0)
-        return false;
-    return true;
+        return remake(slot); /* emptying it (memory.force_empty) takes as long as the guest has made it take */
+    return slot->memory_peak < 0 || pwrite(slot->memory_peak, "0", 1, 0) == 1;
 }
 
 bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot)

@@ -37,7 +37,8 @@
 #include "isolate/filter.h"
 
 #define MEMLOCK_BYTES (64 * 1024)
-#define OOM_SCORE "500" /* when the whole host runs out of memory, code goes before agents and daemons */
+#define PENDING_SIGNALS 1024 /* timers count, too; the kernel counts those of all guests of a host together */
+#define OOM_SCORE "500"      /* when the whole host runs out of memory, code that left it so goes before agents */
 
 struct limit {
     __rlimit_resource_t resource;
@@ -49,7 +50,7 @@ static const struct limit limits[] = {
     {RLIMIT_CORE, 0},     /* a core file or a core pattern's helper program would run on the host */
     {RLIMIT_MSGQUEUE, 0}, /* kernel memory that outlives the process */
     {RLIMIT_NICE, 0},     /* nice and real-time priorities can't be had back */
-    {RLIMIT_RTPRIO, 0},   {RLIMIT_MEMLOCK, MEMLOCK_BYTES},
+    {RLIMIT_RTPRIO, 0},   {RLIMIT_MEMLOCK, MEMLOCK_BYTES}, {RLIMIT_SIGPENDING, PENDING_SIGNALS},
 };
 
 static int become_session(const struct cordon_code_profile *profile)

@@ -9,7 +9,7 @@ const char *const cordon_filter_allowed[] = {
     /* reading, writing, descriptors */
     "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "lseek",
     "llseek", "close", "close_range", "dup", "dup2", "dup3", "pipe", "pipe2", "fcntl", "fcntl64", "flock", "fsync",
-    "fdatasync", "sync_file_range", "sync_file_range2", "syncfs", "fallocate", "fadvise64", "fadvise64_64", "readahead",
+    "fdatasync", "sync_file_range", "sync_file_range2", "fallocate", "fadvise64", "fadvise64_64", "readahead",
     "sendfile", "sendfile64", "splice", "tee", "vmsplice", "copy_file_range", "ftruncate", "ftruncate64",
     /* names and their attributes */
     "open", "openat", "openat2", "creat", "stat", "stat64", "lstat", "lstat64", "fstat", "fstat64", "fstatat64",
@@ -86,7 +86,7 @@ const char *const cordon_filter_quiet_eperm[] = {
 };
 
 const char *const cordon_filter_quiet_nothing[] = {
-    "sync", /* would flush every file system of the host; a guest's own are all in memory */
+    "sync", "syncfs", /* would flush file systems of the host, /usr's for one; a guest's own are all in memory */
     NULL,
 };
 

@@ -26,7 +26,8 @@
 
 #include "base/fd.h"
 
-enum { NS_USER, NS_NET, NS_CGROUP, NS_SOCKSTAT, NS_DEV, NS_SOCKSTAT6, NS__COUNT };
+enum { NS_USER, NS_NET, NS_CGROUP, NS_SOCKSTAT, NS_DEV, NS_SOCKSTAT6, NS_FLOWLABEL6, NS__COUNT };
+#define NS_WITHOUT_IPV6 NS_SOCKSTAT6
 
 struct message {
     int32_t status;
@@ -71,6 +72,31 @@ static int loopback_up(void)
     return ioctl(sock, SIOCSIFFLAGS, &request) < 0 ? -errno : 0; /* ::1 comes by itself, where IPv6 is on */
 }
 
+/*
+ * The kernel counts some objects in each user namespace and in those around it, and there by its owner, the zygote
+ * uid, which all slots share: one guest could use up what is for all. So each gets a small share. Of namespaces a guest
+ * needs one of each kind that process 1 makes, and those of earlier guests of the slot may linger. The buffers of
+ * sockets are bounded by the control group; a single TCP socket need not have much of it.
+ * A kernel may lack any of these: the limits of the host then hold for all guests together, as they would without.
+ */
+static void write_limits(void)
+{
+    static const struct {
+        const char *file, *value;
+    } limits[] = {
+        {"user/max_user_namespaces", "0"},          {"user/max_net_namespaces", "0"},
+        {"user/max_time_namespaces", "0"},          {"user/max_cgroup_namespaces", "0"},
+        {"user/max_mnt_namespaces", "64"},          {"user/max_pid_namespaces", "64"},
+        {"user/max_ipc_namespaces", "64"},          {"user/max_uts_namespaces", "64"},
+        {"user/max_inotify_instances", "8"},        {"user/max_inotify_watches", "4096"},
+        {"user/max_fanotify_groups", "0"},          {"user/max_fanotify_marks", "0"},
+        {"net/ipv4/tcp_rmem", "4096 65536 262144"}, {"net/ipv4/tcp_wmem", "4096 65536 262144"},
+    };
+    cordon_autoclose int sys = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; sys >= 0 && i < sizeof limits / sizeof *limits; i++)
+        (void)cordon_write_file(sys, limits[i].file, limits[i].value); /* as said above */
+}
+
 static int open_descriptors(struct cordon_slotns *ns)
 {
     static const struct {
@@ -84,6 +110,7 @@ static int open_descriptors(struct cordon_slotns *ns)
         {"/proc/thread-self/net/sockstat", offsetof(struct cordon_slotns, sockstat), false},
         {"/proc/thread-self/net/dev", offsetof(struct cordon_slotns, dev), false},
         {"/proc/thread-self/net/sockstat6", offsetof(struct cordon_slotns, sockstat6), true},
+        {"/proc/thread-self/net/ip6_flowlabel", offsetof(struct cordon_slotns, flowlabel6), true},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         int fd = open(files[i].path, O_RDONLY | O_CLOEXEC);
@@ -117,6 +144,7 @@ static int in_namespaces(int sock)
     int r = cordon_read_full(sock, &go, 1);
     if (r < 0)
         return r;
+    write_limits();
     if ((r = loopback_up()) < 0 || (r = open_descriptors(&ns)) < 0)
         return r;
     if (!read_sockets(ns.sockstat, &ns.sockets))
@@ -213,6 +241,7 @@ void cordon_slotns_done(struct cordon_slotns *ns)
     cordon_close(&ns->cgroup);
     cordon_close(&ns->sockstat);
     cordon_close(&ns->sockstat6);
+    cordon_close(&ns->flowlabel6);
     cordon_close(&ns->dev);
 }
 
@@ -225,13 +254,14 @@ int cordon_slotns_send(int sock, const struct cordon_slotns *ns, const struct co
         (void)snprintf(message.why, sizeof message.why, "%.255s", failed->message);
     } else {
         message.sockets = ns->sockets;
-        message.fds = ns->sockstat6 >= 0 ? NS__COUNT : NS__COUNT - 1;
+        message.fds = ns->sockstat6 >= 0 && ns->flowlabel6 >= 0 ? NS__COUNT : NS_WITHOUT_IPV6;
         fds[NS_USER] = ns->user;
         fds[NS_NET] = ns->net;
         fds[NS_CGROUP] = ns->cgroup;
         fds[NS_SOCKSTAT] = ns->sockstat;
         fds[NS_DEV] = ns->dev;
         fds[NS_SOCKSTAT6] = ns->sockstat6;
+        fds[NS_FLOWLABEL6] = ns->flowlabel6;
     }
     ssize_t n = cordon_send_fds(sock, &message, sizeof message, fds, message.fds, 0);
     return n < 0 ? (int)n : 0;
@@ -240,16 +270,18 @@ int cordon_slotns_send(int sock, const struct cordon_slotns *ns, const struct co
 int cordon_slotns_receive(int sock, struct cordon_slotns *ret, struct cordon_error *err)
 {
     struct message message = {0};
-    int fds[NS__COUNT] = {-1, -1, -1, -1, -1, -1};
+    int fds[NS__COUNT] = {-1, -1, -1, -1, -1, -1, -1};
     size_t count = NS__COUNT;
     ssize_t n = cordon_recv_fds(sock, &message, sizeof message, fds, &count, MSG_DONTWAIT);
-    if (n == (ssize_t)sizeof message && message.status == 0 && count == message.fds && count >= NS__COUNT - 1) {
+    if (n == (ssize_t)sizeof message && message.status == 0 && count == message.fds &&
+        (count == NS__COUNT || count == NS_WITHOUT_IPV6)) {
         *ret = (struct cordon_slotns){.user = fds[NS_USER],
                                       .net = fds[NS_NET],
                                       .cgroup = fds[NS_CGROUP],
                                       .sockstat = fds[NS_SOCKSTAT],
                                       .sockstat6 = fds[NS_SOCKSTAT6],
                                       .dev = fds[NS_DEV],
+                                      .flowlabel6 = fds[NS_FLOWLABEL6],
                                       .sockets = message.sockets};
         return 0;
     }
@@ -299,6 +331,18 @@ static bool no_sockets6(int fd)
     return true;
 }
 
+/* Nothing but the heading, if that. */
+static bool no_flowlabels(int fd)
+{
+    char text[1024];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n < 0)
+        return false;
+    text[n] = '\0';
+    const char *end = strchr(text, '\n');
+    return n == 0 || (end && end[1] == '\0');
+}
+
 bool cordon_slotns_clean(const struct cordon_slotns *ns)
 {
     uint64_t sockets;
@@ -308,6 +352,8 @@ bool cordon_slotns_clean(const struct cordon_slotns *ns)
     if (!read_sockets(ns->sockstat, &sockets) || sockets != ns->sockets)
         return false;
     if (ns->sockstat6 >= 0 && !no_sockets6(ns->sockstat6))
+        return false;
+    if (ns->flowlabel6 >= 0 && !no_flowlabels(ns->flowlabel6))
         return false;
     return loopback_untouched(ns->dev);
 }

@@ -25,14 +25,15 @@ struct cordon_slotns_ids {
 };
 
 struct cordon_slotns {
-    int user, net, cgroup;        /* namespace descriptors */
-    int sockstat, sockstat6, dev; /* files of the network namespace; sockstat6 is -1 on a host without IPv6 */
-    uint64_t sockets;             /* "sockets: used" while nobody is in */
+    int user, net, cgroup; /* namespace descriptors */
+    /* Files of the network namespace; those with a 6 are -1 on a host without IPv6. */
+    int sockstat, sockstat6, dev, flowlabel6;
+    uint64_t sockets; /* "sockets: used" while nobody is in */
 };
 
 #define CORDON_SLOTNS_NONE                                                                                             \
     {                                                                                                                  \
-        -1, -1, -1, -1, -1, -1, 0                                                                                      \
+        -1, -1, -1, -1, -1, -1, -1, 0                                                                                  \
     }
 
 /* Makes them, by a child that is waited for (about a millisecond): the caller needs CAP_SETUID and CAP_SETGID in its
@@ -40,8 +41,9 @@ struct cordon_slotns {
 int cordon_slotns_make(const struct cordon_slotns_ids *ids, struct cordon_slotns *ret, struct cordon_error *err);
 void cordon_slotns_done(struct cordon_slotns *ns); /* closes all; fine on CORDON_SLOTNS_NONE */
 
-/* May the network namespace be given to another guest? Only if no socket is left in it, of any kind, and nothing
- * ever passed its loopback (what did may have left connections, routes or counters to be read). */
+/* May the network namespace be given to another guest? Only if no socket is left in it, of any kind, nothing ever
+ * passed its loopback (what did may have left connections, routes or counters to be read), and no IPv6 flow label is
+ * left (they outlive their socket, and all can read them). */
 bool cordon_slotns_clean(const struct cordon_slotns *ns);
 
 /* The same for another process: sends all over a SEQPACKET socket, and takes it in there. */

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/nursery.h"
@@ -194,6 +195,20 @@ static void on_slow_making(struct cordon_timer *timer)
 
 /* --- being made --- */
 
+/* Code opens its own ends again by /dev/stdin, /dev/stdout and /dev/stderr: they belong to another uid, so all may.
+ * Only who holds an end already can name the pipe. */
+static int make_pipe(int ends[2])
+{
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    if (fchmod(ends[0], 0666) == 0) /* both ends are one inode */
+        return 0;
+    int r = -errno;
+    (void)close(ends[0]); /* nothing was written */
+    (void)close(ends[1]);
+    return r;
+}
+
 /* The interpreter's pipes: ours go to the zygote (guest->ends), the agent's go with it. */
 static int make_ends(struct cordon_guest *guest, int agent_ends[4])
 {
@@ -202,13 +217,14 @@ static int make_ends(struct cordon_guest *guest, int agent_ends[4])
         return -errno;
     agent_ends[0] = driver[0];
     guest->ends[END_DRIVER] = driver[1];
-    if (pipe2(in, O_CLOEXEC) < 0)
-        return -errno;
+    int r = make_pipe(in);
+    if (r < 0)
+        return r;
     agent_ends[1] = in[1];
     guest->ends[END_STDIN] = in[0];
     for (size_t i = 2; i < 4; i++) {
-        if (pipe2(out, O_CLOEXEC) < 0)
-            return -errno;
+        if ((r = make_pipe(out)) < 0)
+            return r;
         agent_ends[i] = out[0];
         guest->ends[END_STDOUT + i - 2] = out[1];
     }

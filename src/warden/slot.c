@@ -254,10 +254,13 @@ static void hold(struct cordon_slot *slot)
 
 void cordon_slot_release(struct cordon_slot *slot)
 {
+    unsigned made = slot->cgroup.made;
     if (slot->has_cgroup && !cordon_cgroup_slot_recycle(&slot->cgroup)) {
         hold(slot);
         return;
     }
+    if (made != slot->cgroup.made) /* the cgroup namespace is one of the old groups */
+        cordon_slotns_done(&slot->ns);
     if (slot->ns.user >= 0 && !cordon_slotns_clean(&slot->ns)) {
         if (!slot->suspect) {
             slot->suspect = true;

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/fd.h"
 #include "isolate/cgroup.h"
 #include "isolate/cgroup_find.h"
 #include "isolate/cgroup_tree.h"
@@ -267,6 +268,64 @@ static void memory_is_limited_and_told(void **state)
     assert_int_equal(status_of(use_48_mib), 0);
 }
 
+static int cache_file;
+
+/* A file of 64 MiB in the cache, charged to who wrote it. */
+static int fill_the_cache(void)
+{
+    static char block[1 << 20];
+    for (int i = 0; i < 64; i++)
+        if (write(cache_file, block, sizeof block) != (ssize_t)sizeof block)
+            return 1;
+    return fsync(cache_file) != 0;
+}
+
+static uint64_t usage_now(void)
+{
+    char text[64] = "", path[32];
+    for (size_t i = 0; i < root->count; i++) {
+        if (!(root->trees[i].controllers & CORDON_CGROUP_MEMORY))
+            continue;
+        snprintf(path, sizeof path, "%u/%s", slot.index,
+                 root->trees[i].place.v2 ? "memory.current" : "memory.usage_in_bytes");
+        assert_true(cordon_read_file(root->trees[i].group, path, text, sizeof text) > 0);
+    }
+    return strtoull(text, NULL, 10);
+}
+
+/* What a guest left in the cache is not the next one's, and dropping it takes no time: the file stays cached. */
+static void cache_of_the_last_guest_is_left_behind(void **state)
+{
+    struct timespec before, after;
+    (void)state;
+    need(cordon_cgroup_has_memory(root));
+    char path[] = "/var/tmp/cordon-test-XXXXXX";
+    cache_file = mkstemp(path);
+    assert_true(cache_file >= 0);
+    (void)unlink(path);
+    set_limits(256 << 20, 0, 0);
+    assert_int_equal(status_of(fill_the_cache), 0);
+    assert_true(usage_now() > 48 << 20);
+    unsigned made = slot.made;
+    (void)clock_gettime(CLOCK_MONOTONIC, &before);
+    assert_true(cordon_cgroup_slot_recycle(&slot));
+    (void)clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_true(usage_now() < 8 << 20);
+    assert_int_equal(slot.memory_bytes, 256 << 20); /* the limits are those of before */
+    assert_int_equal(slot.made, made + 1);
+    unsigned char cached[(64 << 20) / 4096];
+    void *file = mmap(NULL, 64 << 20, PROT_READ, MAP_SHARED, cache_file, 0);
+    assert_true(file != MAP_FAILED && mincore(file, 64 << 20, cached) == 0);
+    size_t pages = 0;
+    for (size_t i = 0; i < sizeof cached; i++)
+        pages += cached[i] & 1;
+    assert_true(pages > sizeof cached / 2);
+    (void)munmap(file, 64 << 20);
+    (void)close(cache_file);
+    long us = (after.tv_sec - before.tv_sec) * 1000000 + (after.tv_nsec - before.tv_nsec) / 1000;
+    print_message("# made anew in %ld us\n", us);
+}
+
 /* Returns how many children it could have at once. */
 static int count_forks(void)
 {
@@ -429,6 +488,7 @@ int main(void)
         cmocka_unit_test(statistics_of_both_versions_are_read),
         cmocka_unit_test(bad_instance_names_are_refused),
         cmocka_unit_test_setup_teardown(memory_is_limited_and_told, open_root, close_root),
+        cmocka_unit_test_setup_teardown(cache_of_the_last_guest_is_left_behind, open_root, close_root),
         cmocka_unit_test_setup_teardown(processes_are_limited, open_root, close_root),
         cmocka_unit_test_setup_teardown(cpu_is_limited_and_counted, open_root, close_root),
         cmocka_unit_test_setup_teardown(an_occupied_slot_is_not_recycled, open_root, close_root),

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/in6.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,6 +118,31 @@ static void traffic_makes_it_unfit_for_good(void **state)
     cordon_slotns_done(&ns);
 }
 
+/* They outlive their socket, and carry an address that their maker chose. */
+static void a_flow_label_makes_it_unfit(void **state)
+{
+    struct cordon_slotns ns = CORDON_SLOTNS_NONE;
+    struct in6_flowlabel_req label = {.flr_label = htonl(0x12345),
+                                      .flr_action = IPV6_FL_A_GET,
+                                      .flr_share = IPV6_FL_S_ANY,
+                                      .flr_flags = IPV6_FL_F_CREATE,
+                                      .flr_expires = 30,
+                                      .flr_linger = 30};
+    (void)state;
+    needs_root();
+    make(&ns);
+    memcpy(&label.flr_dst, "secret from A!!N", 16);
+    int fd = socket_inside(&ns, AF_INET6, SOCK_DGRAM);
+    if (setsockopt(fd, IPPROTO_IPV6, IPV6_FLOWLABEL_MGR, &label, sizeof label) < 0) {
+        print_message("# skipped: no flow labels here: %s\n", strerror(errno));
+        skip();
+    }
+    (void)close(fd);
+    (void)usleep(200000); /* netlink and UDP sockets are counted for a moment */
+    assert_false(cordon_slotns_clean(&ns));
+    cordon_slotns_done(&ns);
+}
+
 static void two_are_two(void **state)
 {
     struct cordon_slotns a = CORDON_SLOTNS_NONE, b = CORDON_SLOTNS_NONE;
@@ -167,6 +193,7 @@ int main(void)
         cmocka_unit_test(fresh_one_is_clean),
         cmocka_unit_test(a_socket_makes_it_unfit_while_open),
         cmocka_unit_test(traffic_makes_it_unfit_for_good),
+        cmocka_unit_test(a_flow_label_makes_it_unfit),
         cmocka_unit_test(two_are_two),
         cmocka_unit_test(bad_ids_are_an_error),
         cmocka_unit_test(a_failure_travels),
