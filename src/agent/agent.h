@@ -111,6 +111,7 @@ struct cordon_agent_exec {
     bool counted; /* exit.processes_left is what it has to be */
     uint64_t settle_by_us;
     uint32_t denied;
+    uint64_t spent_us, rest_until_us; /* of answering denied calls; see notify.c */
     char blocked[32];
 };
 

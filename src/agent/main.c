@@ -221,6 +221,8 @@ static const struct timespec *next_timeout(const struct cordon_agent *agent, str
             sooner(&when, exec->settle_by_us);
         if (exec->state == CORDON_AGENT_RUNNING)
             sooner(&when, exec->deadline_us);
+        if (exec->listener >= 0)
+            sooner(&when, exec->rest_until_us);
     }
     if (agent->reap_again)
         when = now;
