@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is told of a run's end. A cause is only named for which there is evidence of our own: our deadline, the
- * kernel's counter of processes killed for memory, the agent's wait status. Exit codes are never interpreted.
+ * kernel's counter of processes killed for memory and its peak, the agent's wait status. Exit codes are never
+ * interpreted.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -11,6 +12,8 @@
 #include "base/clock.h"
 #include "guest/run.h"
 #include "isolate/cgroup.h"
+
+#define LAST_STEP_BYTES (1u << 20)
 
 static void say(struct cordon_outcome *outcome, enum cordon_cause cause, int exit_code, const char *limit)
 {
@@ -45,9 +48,33 @@ static void say_timeout(struct cordon_run *run)
                        seconds(run->request->limits.timeout_ms, text));
 }
 
+/* The kernel also counts what it killed because a group around the guest's, or the host, had no memory left. A guest
+ * that came to its own limit has been there: only the last step is not charged. */
+static bool came_to_its_limit(const struct cordon_run *run)
+{
+    if (run->lease.memory_peak < 0) /* nothing better is known */
+        return true;
+    uint64_t limit = run->request->limits.memory_bytes;
+    return limit && run->outcome.memory_peak_bytes + LAST_STEP_BYTES >= limit;
+}
+
+static void say_host_memory(struct cordon_run *run)
+{
+    struct cordon_outcome *outcome = &run->outcome;
+    say(outcome, CORDON_CAUSE_INFRASTRUCTURE, -1, "");
+    (void)snprintf(outcome->message, sizeof outcome->message,
+                   "the program was killed because the host, or what it leaves to all guests together, had no memory "
+                   "left; it had used %" PRIu64 " MiB, within its own limit",
+                   outcome->memory_peak_bytes >> 20);
+}
+
 static void say_memory(struct cordon_run *run)
 {
     struct cordon_outcome *outcome = &run->outcome;
+    if (!came_to_its_limit(run)) {
+        say_host_memory(run);
+        return;
+    }
     say(outcome, CORDON_CAUSE_MEMORY, 137, "memory_mb");
     outcome->signal = SIGKILL;
     (void)snprintf(outcome->message, sizeof outcome->message,

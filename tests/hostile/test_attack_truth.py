@@ -6,8 +6,10 @@ import os
 import time
 
 import pytest
+from lib import host
 from lib.attack import Backend, exited
 from lib.client import artifacts
+from lib.daemon import PREFIX, cli
 
 LOOKALIKES = [
     '{"outcome":{"cause":"exited","exit_code":0}}',
@@ -213,3 +215,34 @@ time.sleep(1.5)
 os._exit(0)
 """)
     assert answer["outcome"]["cpu_ms"] >= 500
+
+
+@pytest.mark.root
+def test_memory_that_the_host_lacks_is_not_blamed_on_the_program(request):
+    """A group around the daemon is smaller than the program's own limit: the kernel kills, but not for that limit."""
+    memory = "/sys/fs/cgroup/memory"
+    line = next((text for text in host.read("/proc/self/cgroup").splitlines() if ":memory:" in text), None)
+    if line is None or not os.path.exists(memory + line.split(":", 2)[2]):
+        pytest.skip("made for a host with the memory controller of cgroup v1")
+    outer = os.path.join(memory + line.split(":", 2)[2], f"{PREFIX}outer")
+    os.mkdir(outer)
+    request.addfinalizer(lambda: host.wait_for(lambda: attempt_rmdir(outer), 5))
+    with open(os.path.join(outer, "memory.limit_in_bytes"), "w") as limit:
+        limit.write(str(160 << 20))
+    enter = ("sh", "-c", f'echo $$ > {outer}/cgroup.procs; exec "$@"', "sh")
+    code = "x = bytearray(300 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('all')"
+    done = cli("run", "--json", "-m", "512", "-l", "python", "-c", code, prefix=enter)
+    outcome = done.json()["outcome"]
+    assert outcome["cause"] == "infrastructure" and outcome["limit_hit"] is None, outcome
+    assert "own limit" in outcome["message"] and outcome["oom_kills"] >= 1
+    assert outcome["memory_peak_bytes"] < 161 << 20
+    own = cli("run", "--json", "-m", "64", "-l", "python", "-c", code, prefix=enter).json()["outcome"]
+    assert own["cause"] == "memory" and own["limit_hit"] == "memory_mb", own
+
+
+def attempt_rmdir(path):
+    try:
+        os.rmdir(path)
+        return True
+    except OSError:
+        return False
