@@ -9,7 +9,7 @@
 struct seen {
     uint64_t result_bytes, result_sum, texts, text_sum, descriptors, codes;
     int64_t code_sum;
-    int broken;
+    int64_t broken; /* as wide as the others: no padding, since they are compared as bytes */
 };
 
 static void note(struct seen *seen, const struct cordon_driver_event *event)
