@@ -7,7 +7,6 @@ from lib.attack import exited
 DENIED = ("EPERM", "EACCES", "ESRCH", "ENOENT")
 
 
-@pytest.mark.weaken("agent_uid")
 def test_prlimit_on_the_agent(backend):
     answer, said = backend.attack("""
 buf = (ctypes.c_ulong * 2)(1, 1)
@@ -19,7 +18,6 @@ said(read=call(N['prlimit64'], 1, 7, None, buf))
     assert set(said.values()) <= set(DENIED), said
 
 
-@pytest.mark.weaken("agent_uid")
 def test_scheduling_class_of_the_agent(backend):
     answer, said = backend.attack("""
 param = (ctypes.c_int * 1)(0)
@@ -50,6 +48,7 @@ said(
     assert "ok" not in said.values(), said
 
 
+@pytest.mark.weaken("agent_uid")
 @pytest.mark.parametrize("number", [1, 2, 9, 11, 15, 19, 20, 34, 64])
 def test_signals_to_the_agent(backend, number):
     answer, said = backend.attack(f"said(kill=attempt(os.kill, 1, {number}))\ntime.sleep(0.1)\nsaid(alive=True)")
@@ -57,6 +56,7 @@ def test_signals_to_the_agent(backend, number):
     assert said["kill"] in DENIED and said["alive"]
 
 
+@pytest.mark.weaken("agent_uid")
 def test_queued_signals_and_pidfd_signals_to_the_agent(backend):
     answer, said = backend.attack("""
 info = ctypes.create_string_buffer(128)
@@ -68,7 +68,6 @@ said(pidfd=call(N['pidfd_send_signal'], fd, 9, None, 0) if fd >= 0 else 'EPERM')
     assert "ok" not in said.values()
 
 
-@pytest.mark.weaken("agent_uid")
 @pytest.mark.parametrize(
     "name",
     [
@@ -329,6 +328,7 @@ def test_killing_the_interpreter_from_a_child(backend):
     assert answer["outcome"]["cause"] == "signalled" and answer["outcome"]["signal"] == 9
 
 
+@pytest.mark.weaken("agent_uid")
 def test_the_agent_is_not_the_codes_uid(backend):
     answer, said = backend.attack(
         """

@@ -239,6 +239,25 @@ said(
     assert said["total"] <= 256 * 1024 and said["cpus"] == said["info"] == 1
 
 
+@pytest.mark.weaken("reseed")
+def test_random_numbers_of_two_guests(backend):
+    """Forks of one zygote start with one state of every generator; what they draw must differ all the same."""
+    program = """
+import numpy, random, secrets, ssl, tempfile, uuid
+ssl.create_default_context()
+said(random=random.random(), more=random.getrandbits(64), numpy=float(numpy.random.rand()), ssl=ssl.RAND_bytes(16).hex(),
+     rng=float(numpy.random.default_rng().random()), uuid1=str(uuid.uuid1()), uuid4=str(uuid.uuid4()),
+     secrets=secrets.token_hex(8), name=tempfile.mktemp(), urandom=os.urandom(8).hex())
+"""
+    drawn = []
+    for _ in range(8):
+        answer, said = backend.attack(program)
+        exited(answer)
+        drawn.append(said)
+    for name in drawn[0]:
+        assert len({said[name] for said in drawn}) == len(drawn), (name, [said[name] for said in drawn])
+
+
 def test_hash_seed_and_layout_are_noted(backend):
     """Shared by the runs of one zygote, by nature; "
     "the outcome of a run must not depend on it, and SECURITY.md says so."""

@@ -50,7 +50,6 @@ said(clone3=call(N['clone3'], args, 64))
     assert said["clone3"] == "ENOSYS"
 
 
-@pytest.mark.weaken("seccomp")
 def test_flags_in_the_upper_half_of_a_register(backend):
     answer, said = backend.attack(
         "said(unshare=call(N['unshare'], 0x10000000 | 1 << 40), high=call(N['unshare'], 1 << 32))"

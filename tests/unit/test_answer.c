@@ -146,7 +146,7 @@ static void forged_results_are_not_json(void **state)
         assert_null(cordon_answer_result(answer).data);
         char *text = written(answer);
         assert_has(text, "\"result\":null");
-        assert_has(text, "\"result_error\":\"what came as the result is not JSON\"");
+        assert_has(text, "\"result_error\":\"what came as the result can not be returned: the text is not JSON: ");
         free(text);
         cordon_answer_free(answer);
         struct cordon_event_writer writer = {0};

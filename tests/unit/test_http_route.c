@@ -41,6 +41,13 @@ static void finds_and_counts_through_all_doors(void **state)
     assert_int_equal(match("GET", "/readyz").index, 5);
 }
 
+static void a_match_allows_nothing_else(void **state)
+{
+    assert_string_equal(match("DELETE", "/v1/runs/x").allow, ""); /* its GET row stands before it */
+    assert_string_equal(match("PUT", "/v1/runs/x").allow, "");
+    assert_string_equal(match("POST", "/v1/runs/x").allow, "GET, HEAD, DELETE, PUT");
+}
+
 static void head_is_get(void **state)
 {
     assert_ptr_equal(match("HEAD", "/readyz").route, &second_routes[0]);
@@ -93,7 +100,8 @@ static void a_wrong_method_tells_the_right_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_and_counts_through_all_doors),  cmocka_unit_test(head_is_get),
+        cmocka_unit_test(finds_and_counts_through_all_doors),  cmocka_unit_test(a_match_allows_nothing_else),
+        cmocka_unit_test(head_is_get),
         cmocka_unit_test(parameters_are_slices_of_the_path),   cmocka_unit_test(what_is_no_route_is_none),
         cmocka_unit_test(a_wrong_method_tells_the_right_ones),
     };
