@@ -104,7 +104,7 @@ static int enter_user_namespace(const struct cordon_warden_config *config, struc
 
 static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
 {
-    int r = warden->config.root ? 0 : enter_user_namespace(&warden->config, err);
+    int r = warden->config.root ? cordon_uids_open(warden, err) : enter_user_namespace(&warden->config, err);
     if (r == 0)
         r = cordon_cgroup_root_open(warden->config.instance, &warden->cgroups, err);
     if (r < 0)
@@ -230,6 +230,7 @@ int cordon_warden_main(int argc, char **argv)
                                           .no_filter_memfd = -1,
                                           .root_ns = -1,
                                           .null = -1,
+                                          .uids = -1,
                                           .control.fd = -1,
                                           .signals.fd = -1};
     struct cordon_error err;

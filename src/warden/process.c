@@ -63,7 +63,7 @@ pid_t cordon_process_fork(const int *keep, size_t count)
 
 int cordon_process_drop(const struct cordon_warden_config *config)
 {
-    uid_t uid = cordon_zygote_uid(config);
+    uid_t uid = config->zygote_uid;
     /* Rootless, the uid is 0 in a user namespace: without these bits an exec would give it capabilities again. */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE) < 0)
         return -errno;

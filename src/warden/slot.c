@@ -20,7 +20,9 @@
 #include "isolate/root.h"
 
 #define SPARE_SLOTS 2
-#define IDLE_SLOTS 64u
+#define IDLE_SLOTS 8u /* kept for long; more than that only while they are in use now and then */
+#define IDLE_MOST 64u
+#define TRIM_US 500000u
 #define REST_US 500000u
 #define SETTLE_US 40000u /* netlink sockets are counted until some RCU grace period after their end */
 #define HELD_US 10000u
@@ -54,9 +56,9 @@ static struct cordon_slotns_ids ids_of(const struct cordon_slot *slot)
                                           .code_id = CORDON_CODE_UID,
                                           .cgroups = slot->cgroup.procs,
                                           .cgroup_count = slot->cgroup.procs_count};
-    return (struct cordon_slotns_ids){.owner = cordon_zygote_uid(config),
-                                      .base = config->uid_base + (slot->index + 1) * 65536u,
-                                      .count = 65536u,
+    return (struct cordon_slotns_ids){.owner = config->zygote_uid,
+                                      .base = slot->uids,
+                                      .count = CORDON_UID_RANGE,
                                       .code_id = CORDON_CODE_UID,
                                       .cgroups = slot->cgroup.procs,
                                       .cgroup_count = slot->cgroup.procs_count};
@@ -76,7 +78,7 @@ static void rest_over(struct cordon_timer *timer)
     (void)timer; /* its being due is all: the step at the end of the turn looks again */
 }
 
-/* An idle slot costs kernel memory (a network namespace, cgroups): after a peak most are given back. */
+/* An idle slot costs descriptors and kernel memory (a network namespace, cgroups): after a peak most are given back. */
 static void empty(struct cordon_slot *slot)
 {
     cordon_slotns_done(&slot->ns);
@@ -85,10 +87,39 @@ static void empty(struct cordon_slot *slot)
     slot->has_cgroup = false;
 }
 
+static struct cordon_slot *pop_free(struct cordon_warden *warden)
+{
+    struct cordon_slot *slot = warden->free_slots;
+    if (!slot)
+        return NULL;
+    warden->free_slots = slot->next_free;
+    warden->free_count--;
+    if (warden->free_count < warden->free_least)
+        warden->free_least = warden->free_count;
+    return slot;
+}
+
+/* Half of those that nobody needed since the last time. */
+static void on_trim(struct cordon_timer *timer)
+{
+    struct cordon_warden *warden = CORDON_OWNER(struct cordon_warden, trim, timer);
+    unsigned excess = warden->free_least > IDLE_SLOTS ? (warden->free_least - IDLE_SLOTS + 1) / 2 : 0;
+    for (; excess; excess--) {
+        struct cordon_slot *slot = pop_free(warden);
+        empty(slot);
+        slot->state = CORDON_SLOT_EMPTY;
+        slot->next_free = warden->empty_slots;
+        warden->empty_slots = slot;
+    }
+    warden->free_least = warden->free_count;
+    if (warden->free_count > IDLE_SLOTS)
+        cordon_timer_arm(&warden->loop, timer, TRIM_US);
+}
+
 static void give_free(struct cordon_slot *slot)
 {
     struct cordon_warden *warden = slot->warden;
-    bool idle = warden->free_count >= IDLE_SLOTS;
+    bool idle = warden->free_count >= IDLE_MOST;
     struct cordon_slot **list = idle ? &warden->empty_slots : &warden->free_slots;
     if (idle)
         empty(slot);
@@ -97,6 +128,9 @@ static void give_free(struct cordon_slot *slot)
     slot->next_free = *list;
     *list = slot;
     warden->free_count += !idle;
+    warden->trim.on_due = on_trim;
+    if (warden->free_count > IDLE_SLOTS && !warden->trim.armed)
+        cordon_timer_arm(&warden->loop, &warden->trim, TRIM_US);
 }
 
 static void give_to(struct cordon_slot *slot, struct cordon_guest *guest)
@@ -158,6 +192,8 @@ static int start_maker(struct cordon_slot *slot, struct cordon_error *err)
     struct cordon_warden *warden = slot->warden;
     int pair[2], keep[1 + sizeof slot->cgroup.procs / sizeof *slot->cgroup.procs];
     int r = ensure_cgroup(slot, err);
+    if (r == 0 && warden->config.root && slot->uids == 0)
+        r = cordon_uids_take(warden, &slot->uids, err);
     if (r < 0)
         return r;
     const struct cordon_slotns_ids ids = ids_of(slot);
@@ -182,12 +218,9 @@ static int start_maker(struct cordon_slot *slot, struct cordon_error *err)
 
 static struct cordon_slot *pick(struct cordon_warden *warden)
 {
-    struct cordon_slot *slot = warden->free_slots;
-    if (slot) {
-        warden->free_slots = slot->next_free;
-        warden->free_count--;
+    struct cordon_slot *slot = pop_free(warden);
+    if (slot)
         return slot;
-    }
     slot = warden->empty_slots;
     if (slot) {
         warden->empty_slots = slot->next_free;
@@ -296,6 +329,7 @@ void cordon_slots_step(struct cordon_warden *warden)
 
 void cordon_slots_done(struct cordon_warden *warden)
 {
+    cordon_timer_cancel(&warden->loop, &warden->trim);
     for (unsigned i = 0; i < warden->slots_used; i++) {
         struct cordon_slot *slot = &warden->slots[i];
         cordon_timer_cancel(&warden->loop, &slot->again);

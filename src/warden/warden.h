@@ -30,12 +30,14 @@
 #include "warden/wire.h"
 
 #define CORDON_SLOTS_MAX 4096u
+#define CORDON_UID_RANGE 65536u
 
 struct cordon_warden_config {
     bool oneshot, allow_none;
     bool root; /* started with euid 0; else in a user namespace of its own, one id only */
     uid_t outer_uid, outer_gid;
     uid_t uid_base;
+    uid_t zygote_uid; /* with root: in the first range that was free */
     uint64_t memory_bytes, max_memory_bytes, disk_bytes, disk_inodes;
     uint32_t pids, cpu_percent, open_files;
     unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
@@ -46,11 +48,6 @@ struct cordon_warden_config {
 
 /* argv as in supervisor/roles.h; settings are loaded, checked and kept only as far as the warden needs them. */
 int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *ret, struct cordon_error *err);
-static inline uid_t cordon_zygote_uid(const struct cordon_warden_config *config)
-{
-    return config->uid_base + 1;
-}
-
 const char *cordon_interpreter_of(const struct cordon_warden_config *config, enum cordon_guest_kind kind);
 uint32_t cordon_guest_cpus(uint32_t cpu_percent, unsigned host_cpus); /* what a guest is told */
 
@@ -66,6 +63,7 @@ struct cordon_slot {
     struct cordon_warden *warden;
     enum cordon_slot_state state;
     unsigned index;
+    uid_t uids; /* the first of its range, once it was made for the first time; 0: none yet */
     bool has_cgroup, suspect; /* suspect: looked over once, and its network namespace was not clean */
     struct cordon_slotns ns;
     struct cordon_cgroup_slot cgroup;
@@ -188,6 +186,8 @@ struct cordon_warden {
     struct cordon_cgroup_root *cgroups;
     uint32_t abilities, languages;
     int agent_memfd, filter_memfd, no_filter_memfd, root_ns, null;
+    int uids; /* locks of uid ranges; negative: can't be had */
+    uint64_t uids_next;
     struct cordon_peer *peers;
     int32_t told_status;                          /* in the last hello */
     struct cordon_slot *slots;                    /* CORDON_SLOTS_MAX of them */
@@ -195,7 +195,8 @@ struct cordon_warden {
     struct cordon_slot *free_slots, *empty_slots; /* empty ones have nothing made */
     unsigned free_count, spare_making;
     unsigned slot_failures;
-    struct cordon_timer slot_rest;
+    unsigned free_least; /* fewest free slots since the last trim */
+    struct cordon_timer slot_rest, trim;
     struct cordon_nursery nursery;
     struct cordon_zygote_place zygotes[CORDON_ZYGOTES];
     struct cordon_pool pools[2][CORDON_GUEST_KIND__COUNT]; /* [unisolated][kind] */
@@ -214,6 +215,10 @@ int cordon_slot_take(struct cordon_warden *warden, struct cordon_guest *guest, s
 /* The guest in it is dead. */
 void cordon_slot_release(struct cordon_slot *slot);
 void cordon_slot_leave(struct cordon_slot *slot, struct cordon_guest *guest); /* guest no longer waits for it */
+
+/* uids.c: ranges of CORDON_UID_RANGE uids that no other warden of this host uses, until this one's end */
+int cordon_uids_open(struct cordon_warden *warden, struct cordon_error *err); /* takes the zygote uid's, too */
+int cordon_uids_take(struct cordon_warden *warden, uid_t *ret, struct cordon_error *err);
 
 /* guest.c */
 int cordon_guest_make(struct cordon_pool *pool, struct cordon_error *err);
