@@ -25,6 +25,25 @@ void cordon_peer_refuse(int lease, int status, const char *why)
                           MSG_DONTWAIT); /* gone or not a socket: nobody to tell */
 }
 
+/* Anything else than a lease must not even be written to: it may be a socket to somebody who would take our credentials
+ * for his, and closing it may take long. */
+static bool is_lease(int fd)
+{
+    int domain = 0, type = 0;
+    socklen_t domain_size = sizeof domain, type_size = sizeof type;
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size) == 0 && domain == AF_UNIX &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) == 0 && type == SOCK_SEQPACKET;
+}
+
+/* The close of a TCP socket waits for its peer where SO_LINGER says so. The gateway's filter keeps it from saying so;
+ * this is for sockets that it was given by others. */
+static void drop(int fd)
+{
+    const struct linger none = {0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* fails where it means nothing */
+    (void)close(fd);                                                 /* nothing was written */
+}
+
 static void acquire(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take)
 {
     cordon_autoclose int lease = lease_take;
@@ -65,6 +84,11 @@ static bool receive(struct cordon_peer *peer, bool *more)
         return true;
     if (n == 0 && nfds == 0)
         return false;
+    if (nfds == 1 && n >= 0 && !is_lease(lease)) {
+        drop(lease);
+        cordon_log(CORDON_LOG_WARN, "message of a gateway dropped: its descriptor is no lease", NULL);
+        return true;
+    }
     if (n == (ssize_t)sizeof request && nfds == 1) {
         acquire(peer->warden, &request, lease);
         return true;
