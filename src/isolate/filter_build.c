@@ -279,6 +279,11 @@ static void build_gateway(struct build *build)
     cordon_bpf_label l =
         cordon_bpf_one_of(&build->bpf, families, COUNT(families), build->allow, answer(build, EAFNOSUPPORT));
     set_target(build, "socket", cordon_bpf_load_argument(&build->bpf, 0, l));
+    /* A socket that lingers, sent to the warden, would stop it for as long as closing it takes. */
+    l = cordon_bpf_branch(&build->bpf, BPF_JEQ, SO_LINGER, answer(build, EPERM), build->allow);
+    l = cordon_bpf_load_argument(&build->bpf, 2, l);
+    l = cordon_bpf_branch(&build->bpf, BPF_JEQ, SOL_SOCKET, l, build->allow);
+    set_target(build, "setsockopt", cordon_bpf_load_argument(&build->bpf, 1, l));
     finish(build, answer(build, ENOSYS)); /* x32 numbers are beyond, too */
 }
 

@@ -5,6 +5,8 @@
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -448,6 +450,14 @@ static int gateway_life(void)
     struct sched_param param = {0};
     if (sched_setscheduler(0, SCHED_OTHER, &param) < 0)
         return 5;
+    const struct linger linger = {.l_onoff = 1, .l_linger = 3600};
+    const int on = 1;
+    int sock = socket(AF_INET, SOCK_STREAM, 0);
+    if (setsockopt(sock, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0 || errno != EPERM)
+        return 7;
+    if (setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
+        setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0)
+        return 8;
     return syscall(5000) == -1 && errno == ENOSYS ? 0 : 6;
 }
 

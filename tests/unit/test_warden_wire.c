@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The warden as a gateway sees it: a real one, with nothing kept warm, that gets what a gateway may and may not send.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -204,6 +206,51 @@ static void malformed_messages_cost_only_themselves(void **state)
     serves();
 }
 
+/* A TCP socket with bytes that its peer does not take, whose close waits three seconds for that. */
+static int lingering_socket(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    const struct linger linger = {.l_onoff = 1, .l_linger = 3};
+    static const char block[65536];
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, size), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &size), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, size), 0);
+    while (send(fd, block, sizeof block, MSG_DONTWAIT) > 0)
+        continue;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+    return fd; /* the listener stays open: nobody accepts, nobody reads */
+}
+
+static void a_socket_that_lingers_stops_nobody(void **state)
+{
+    struct cordon_warden_acquire request = usual(), bad = usual();
+    struct timespec before, after;
+    char byte;
+    (void)state;
+    request.version = 9; /* refused, and so closed at once */
+    for (int i = 0; i < 2; i++) {
+        int fd = lingering_socket();
+        assert_int_equal(cordon_send_fds(peer, i ? "short" : (void *)&request, i ? 5 : sizeof request, &fd, 1, 0),
+                         i ? 5 : (ssize_t)sizeof request);
+        (void)close(fd); /* not the last one */
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &before);
+    bad.kind = 77;
+    assert_int_equal(refused(&bad), -EINVAL);
+    (void)clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_true(after.tv_sec - before.tv_sec <= 1);
+    /* Nor is anything said, and credentials with it, on a unix socket that is no lease. */
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(cordon_send_fds(peer, &request, sizeof request, &pair[1], 1, 0), (ssize_t)sizeof request);
+    (void)close(pair[1]);
+    assert_int_equal(recv(pair[0], &byte, 1, 0), 0);
+    (void)close(pair[0]);
+}
+
 static void who_gives_up_is_forgotten(void **state)
 {
     struct cordon_warden_acquire request = usual();
@@ -236,6 +283,7 @@ int main(void)
         cmocka_unit_test(a_guest_lives_as_long_as_its_lease),
         cmocka_unit_test(ceilings_are_the_wardens_own),
         cmocka_unit_test(malformed_messages_cost_only_themselves),
+        cmocka_unit_test(a_socket_that_lingers_stops_nobody),
         cmocka_unit_test(who_gives_up_is_forgotten),
         cmocka_unit_test(the_supervisor_brings_new_gateways),
     };
