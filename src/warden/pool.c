@@ -25,7 +25,6 @@
 #define ATTEMPTS 3u
 #define REFILL_AT_ONCE 3u
 #define MAKING_PER_CPU 6u
-#define WAITING_MAX 8192u
 #define LATER_US 4000u
 #define SHRINK_US 15000000u
 #define REST_US 50000u
@@ -177,7 +176,7 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
         return;
     }
     missed(pool);
-    if (pool->warden->acquire_count >= WAITING_MAX) {
+    if (pool->warden->acquire_count >= pool->warden->waiting_max) {
         cordon_peer_refuse(lease, -EAGAIN, "too many requests wait for a guest");
         return;
     }

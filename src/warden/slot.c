@@ -34,7 +34,10 @@ void cordon_slots_init(struct cordon_warden *warden)
 {
     struct rlimit files = {.rlim_cur = 1024};
     (void)getrlimit(RLIMIT_NOFILE, &files); /* can't fail; 1024 is what POSIX programs may expect */
-    rlim_t most = files.rlim_cur > 2 * FDS_OF_WARDEN ? (files.rlim_cur - FDS_OF_WARDEN) / FDS_OF_A_SLOT : 8;
+    rlim_t waiting = files.rlim_cur / 8; /* each with a lease */
+    warden->waiting_max = waiting < CORDON_WAITING_MAX ? (unsigned)waiting : CORDON_WAITING_MAX;
+    rlim_t others = FDS_OF_WARDEN + warden->waiting_max;
+    rlim_t most = files.rlim_cur > others + 8 * FDS_OF_A_SLOT ? (files.rlim_cur - others) / FDS_OF_A_SLOT : 8;
     warden->slots_max = most < CORDON_SLOTS_MAX ? (unsigned)most : CORDON_SLOTS_MAX;
     uint64_t ids = (UINT64_C(4294967295) - warden->config.uid_base) / 65536;
     if (warden->config.root && ids < (uint64_t)warden->slots_max + 1)

@@ -30,6 +30,7 @@
 #include "warden/wire.h"
 
 #define CORDON_SLOTS_MAX 4096u
+#define CORDON_WAITING_MAX 8192u
 #define CORDON_UID_RANGE 65536u
 
 struct cordon_warden_config {
@@ -63,7 +64,7 @@ struct cordon_slot {
     struct cordon_warden *warden;
     enum cordon_slot_state state;
     unsigned index;
-    uid_t uids; /* the first of its range, once it was made for the first time; 0: none yet */
+    uid_t uids;               /* the first of its range, once it was made for the first time; 0: none yet */
     bool has_cgroup, suspect; /* suspect: looked over once, and its network namespace was not clean */
     struct cordon_slotns ns;
     struct cordon_cgroup_slot cgroup;
@@ -191,6 +192,7 @@ struct cordon_warden {
     struct cordon_peer *peers;
     int32_t told_status;                          /* in the last hello */
     struct cordon_slot *slots;                    /* CORDON_SLOTS_MAX of them */
+    unsigned waiting_max;                         /* acquires; by what RLIMIT_NOFILE leaves */
     unsigned slots_max, slots_used;               /* the first slots_used were made at some time */
     struct cordon_slot *free_slots, *empty_slots; /* empty ones have nothing made */
     unsigned free_count, spare_making;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -23,6 +24,9 @@
 #include "base/fd.h"
 #include "supervisor/roles.h"
 #include "warden/wire.h"
+
+#define WARDEN_FILES 1024
+#define CROWD 1500
 
 static pid_t warden;
 static int control, peer;
@@ -41,6 +45,8 @@ static void warden_main(int control_end, int peer_end)
     char *argv[9] = {NULL};
     for (size_t i = 0; i < 8; i++)
         argv[i] = settings[i];
+    const struct rlimit files = {WARDEN_FILES, WARDEN_FILES};
+    (void)setrlimit(RLIMIT_NOFILE, &files); /* lower than its own would be */
     int high_control = fcntl(control_end, F_DUPFD, 20), high_peer = fcntl(peer_end, F_DUPFD, 20);
     if (dup2(high_control, CORDON_ROLE_CONTROL) < 0 || dup2(high_peer, CORDON_ROLE_PEER) < 0)
         _exit(99);
@@ -260,6 +266,38 @@ static void who_gives_up_is_forgotten(void **state)
     serves();
 }
 
+/* More than its table of descriptors can hold: each is answered, or waits; none is lost, and nothing else is. */
+static void a_crowd_is_told(void **state)
+{
+    struct cordon_warden_acquire request = usual();
+    struct cordon_warden_grant grant;
+    static int leases[CROWD];
+    struct rlimit files;
+    unsigned refused_ones = 0, lost = 0;
+    (void)state;
+    if (hello.status < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_max < CROWD + 100)
+        skip();
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+    for (size_t i = 0; i < CROWD; i++)
+        leases[i] = ask(&request, sizeof request);
+    (void)usleep(500000);
+    for (size_t i = 0; i < CROWD; i++) {
+        int fds[4];
+        size_t nfds = 4;
+        ssize_t n = cordon_recv_fds(leases[i], &grant, sizeof grant, fds, &nfds, MSG_DONTWAIT);
+        lost += n != -EAGAIN && n != (ssize_t)sizeof grant;
+        refused_ones += n == (ssize_t)sizeof grant && grant.status == -EAGAIN;
+        for (size_t k = 0; n >= 0 && k < nfds; k++)
+            (void)close(fds[k]);
+    }
+    for (size_t i = 0; i < CROWD; i++)
+        (void)close(leases[i]);
+    assert_int_equal(lost, 0);
+    assert_true(refused_ones > CROWD / 2);
+    serves();
+}
+
 static void the_supervisor_brings_new_gateways(void **state)
 {
     int pair[2], old = peer;
@@ -285,6 +323,7 @@ int main(void)
         cmocka_unit_test(malformed_messages_cost_only_themselves),
         cmocka_unit_test(a_socket_that_lingers_stops_nobody),
         cmocka_unit_test(who_gives_up_is_forgotten),
+        cmocka_unit_test(a_crowd_is_told),
         cmocka_unit_test(the_supervisor_brings_new_gateways),
     };
     return cmocka_run_group_tests(tests, start, stop);
