@@ -308,6 +308,27 @@ def test_smuggling_two_lengths(daemon):
     assert answer.count(b"HTTP/1.1 200") <= 1
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"Content-Length: 0\r\nContent-Length: %d\r\n",
+        b"Content-Length: %d\r\nContent-Length: %d\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+        b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length : %d\r\n",
+        b"Transfer-Encoding : chunked\r\n",
+    ],
+)
+def test_smuggling_fields_that_proxies_read_otherwise(daemon, fields):
+    body = json.dumps(GOOD).encode()
+    size = fields.replace(b"%d", str(len(body)).encode())
+    if b"chunked" in fields:
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    head = f"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {daemon.key}\r\n".encode()
+    answer = daemon.raw(head + size + b"\r\n" + body, timeout=5)
+    assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, answer
+
+
 def fill(made, count):
     """count runs that sleep, over connections that stay open; returns the sockets."""
     sockets = []
@@ -425,6 +446,47 @@ class TestQueue:
         time.sleep(0.4)
         assert made.post(GOOD).status == 503
         for sock in sockets:
+            sock.close()
+
+
+class TestStrangersAndSnails:
+    def test_idle_connections_without_a_key_lock_nobody_out(self, own):
+        made = own(connections=8)
+        held = []
+        for _ in range(8 + 256):  # as many as are accepted at all
+            sock = socket.create_connection(("127.0.0.1", made.port), timeout=5)
+            sock.sendall(b"GET /readyz HTTP/1.1\r\n")
+            held.append(sock)
+        time.sleep(8)
+        began = time.monotonic()
+        assert made.run("print('in')")["stdout"] == "in\n" and time.monotonic() - began < 5
+        for sock in held:
+            sock.close()
+
+    def test_a_reader_that_does_not_read_keeps_no_place(self, own):
+        made = own(max_runs=1, stdout_kb=20000)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(("127.0.0.1", made.port))
+            code = json.dumps({"language": "python", "code": "print('x' * 15000000)"}).encode()
+            sock.sendall(raw_request(made, code))
+            assert sock.recv(15, socket.MSG_PEEK).startswith(b"HTTP/1.1 200")
+            began = time.monotonic()
+            assert made.run("print('next')")["stdout"] == "next\n" and time.monotonic() - began < 5
+
+    def test_bodies_of_waiting_streams_are_counted(self, own):
+        made = own(max_runs=1, body_mb=1, disk_mb=64)
+        (first,) = fill(made, 1)
+        time.sleep(0.4)
+        body = json.dumps({"language": "python", "code": "1", "stdin": "x" * 1000000}).encode()
+        held, statuses = [first], []
+        for _ in range(20):  # 16 times the largest body may be there at once
+            sock = socket.create_connection(("127.0.0.1", made.port), timeout=10)
+            sock.sendall(raw_request(made, body).replace(b"\r\n\r\n", b"\r\nAccept: application/x-ndjson\r\n\r\n", 1))
+            statuses.append(sock.recv(12))
+            held.append(sock)
+        assert statuses[0] == b"HTTP/1.1 200" and statuses[-1] == b"HTTP/1.1 503", statuses
+        for sock in held:
             sock.close()
 
 

@@ -457,7 +457,6 @@ os._exit(0)
     assert all(b"root:" not in content for content in artifacts(answer).values())
 
 
-@pytest.mark.weaken("kill_orphans")
 def test_growing_file_while_it_is_read(backend):
     answer, _ = backend.attack(
         """
@@ -474,6 +473,26 @@ os._exit(0)
     for entry in answer["artifacts"]:
         if "content_b64" in entry:
             assert entry["size"] == len(artifacts(answer)[entry["name"]])
+
+
+@pytest.mark.weaken("kill_orphans")
+def test_survivors_do_not_write_while_artifacts_are_read(backend):
+    """A survivor writes one number to 60 files in turn. Seen at one moment, they differ by one at most, in that order."""
+    answer, _ = backend.attack(
+        """
+fds = [os.open(f'artifacts/{i:02}', os.O_RDWR | os.O_CREAT) for i in range(60)]
+if os.fork() == 0:
+    os.setsid()
+    for number in range(10**8, 10**9):
+        for fd in fds: os.pwrite(fd, b'%d' % number, 0)
+time.sleep(0.3)
+os._exit(0)
+""",
+        artifacts=True,
+    )
+    exited(answer)
+    numbers = [int(content) for _, content in sorted(artifacts(answer).items())]
+    assert len(numbers) == 60 and numbers == sorted(numbers, reverse=True) and numbers[0] - numbers[-1] <= 1, numbers
 
 
 def test_hard_links_by_the_thousand(backend):

@@ -85,7 +85,6 @@ os._exit(0)
     assert said["made"] < 128
 
 
-@pytest.mark.weaken("pids")
 def test_fork_chain(backend):
     """Each child forks the next and ends: never many at once, always a new one (openai/codex#38909)."""
     answer, _ = backend.attack(
@@ -163,7 +162,6 @@ print('parent ends', flush=True)
     assert "parent ends" in answer["stdout"] and nothing_of(backend, "7531")
 
 
-@pytest.mark.weaken("kill_orphans")
 def test_daemon_that_goes_on_printing(backend):
     answer, _ = backend.attack("""
 if os.fork() == 0:

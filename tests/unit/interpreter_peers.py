@@ -315,7 +315,7 @@ class Zygote:
         assert list(order.values()) == list(range(7))
         fds = [*guest_fds, self.filter, pipes.theirs.fileno(), pipes.ready_w, pipes.stdin_r, pipes.stdout_w,
                pipes.stderr_w, *cgroups]
-        data = struct.pack("<6I", version, self.seq, len(cgroups), CODE_UID, CODE_UID, open_files)
+        data = struct.pack("<7I", version, self.seq, len(cgroups), CODE_UID, CODE_UID, open_files, 0)
         self.control.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 
     def fork(self, guest, cgroups=()):

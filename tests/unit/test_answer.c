@@ -146,7 +146,7 @@ static void forged_results_are_not_json(void **state)
         assert_null(cordon_answer_result(answer).data);
         char *text = written(answer);
         assert_has(text, "\"result\":null");
-        assert_has(text, "\"result_error\":\"what came as the result can not be returned: the text is not JSON: ");
+        assert_has(text, "\"result_error\":\"the result can not be returned: the text is not JSON: ");
         free(text);
         cordon_answer_free(answer);
         struct cordon_event_writer writer = {0};
@@ -157,6 +157,16 @@ static void forged_results_are_not_json(void **state)
         cordon_buf_done(&line);
     }
     struct cordon_answer *answer = new_answer();
+    char deep[131];
+    memset(deep, '[', 65);
+    memset(deep + 65, ']', 65);
+    add(answer, data_event(CORDON_EVENT_RESULT, deep, 130));
+    add(answer, (struct cordon_event){.type = CORDON_EVENT_OUTCOME, .outcome = &outcome});
+    assert_string_equal(cordon_answer_outcome(answer)->result_error, /* JSON it is, only too deep */
+                        "the result can not be returned: the text has more arrays and objects in one another than the "
+                        "64 allowed at byte 64");
+    cordon_answer_free(answer);
+    answer = new_answer();
     add(answer, data_event(CORDON_EVENT_RESULT, "1", 1));
     add(answer, data_event(CORDON_EVENT_RESULT, "2", 1));
     assert_memory_equal(cordon_answer_result(answer).data, "1", 1);
