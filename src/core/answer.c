@@ -74,14 +74,14 @@ static int add_output(struct cordon_buf *to, const struct cordon_bytes *data)
 static int add_result(struct cordon_answer *answer, const struct cordon_bytes *data)
 {
     struct cordon_value value;
-    const char *why = data->size > RESULT_MAX ? "the result has more than 8 MiB"
-                      : answer->result.data   ? "a second result came and was not kept"
-                      : cordon_value_parse(data->data, data->size, &value, NULL) < 0
-                          ? "what came as the result is not JSON"
-                          : NULL;
+    struct cordon_error err = {0};
+    const char *why = data->size > RESULT_MAX                                        ? "it has more than 8 MiB"
+                      : answer->result.data                                          ? "it is a second one"
+                      : cordon_value_parse(data->data, data->size, &value, &err) < 0 ? err.message
+                                                                                     : NULL;
     if (!why)
         return cordon_buf_append(&answer->result, value.data, value.size);
-    (void)snprintf(answer->result_error, sizeof answer->result_error, "%s", why);
+    (void)snprintf(answer->result_error, sizeof answer->result_error, "the result can not be returned: %.200s", why);
     return 0;
 }
 

@@ -214,11 +214,13 @@ static void write_chunk(struct cordon_event_writer *writer, size_t stream, const
 static void write_result(const struct cordon_bytes *data, struct cordon_buf *to)
 {
     struct cordon_value value;
+    struct cordon_error err = {0};
     struct cordon_json json = line_begin(to, "result");
     cordon_json_key(&json, "result");
-    if (cordon_value_parse(data->data, data->size, &value, NULL) < 0) {
+    if (cordon_value_parse(data->data, data->size, &value, &err) < 0) {
+        cordon_error_context(&err, "the result can not be returned");
         cordon_json_null(&json);
-        pair_text(&json, "result_error", "what came as the result is not JSON");
+        pair_text(&json, "result_error", err.message);
     } else {
         size_t start = to->size;
         cordon_json_raw(&json, value.data, value.size);

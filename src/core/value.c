@@ -9,6 +9,8 @@
 
 #include "base/json.h"
 
+static const char too_deep[] = "more arrays and objects in one another than the 64 allowed";
+
 struct scan {
     const char *p, *end;
     const char *why;  /* the first fault, NULL while there is none */
@@ -138,7 +140,7 @@ static bool skip_opening(struct scan *scan, bool *empty)
 {
     bool object = *scan->p == '{';
     if (scan->depth == CORDON_VALUE_DEPTH)
-        return fault(scan, "more arrays and objects in one another than the 64 allowed");
+        return fault(scan, too_deep);
     scan->p++;
     skip_space(scan);
     *empty = scan->p < scan->end && *scan->p == (object ? '}' : ']');
@@ -231,8 +233,8 @@ int cordon_value_parse(const char *text, size_t size, struct cordon_value *ret, 
     if (good && scan.p < scan.end)
         good = fault(&scan, "more text behind the value");
     if (!good)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the text is not JSON: %s at byte %zu", scan.why,
-                           (size_t)(scan.p - text));
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the text %s %s at byte %zu",
+                           scan.why == too_deep ? "has" : "is not JSON:", scan.why, (size_t)(scan.p - text));
     *ret = value;
     return 0;
 }
