@@ -77,6 +77,31 @@ static void describe_client(struct connection *connection, struct MHD_Connection
     (void)snprintf(request->client, sizeof request->client, "%s:%u", text, port); /* fits */
 }
 
+static void link_open(struct connection *connection)
+{
+    struct cordon_http_server *server = connection->server;
+    connection->waiting_since_us = cordon_now_us();
+    pthread_mutex_lock(&server->lock);
+    connection->next_open = server->open;
+    if (server->open)
+        server->open->previous_open = connection;
+    server->open = connection;
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void unlink_open(struct connection *connection)
+{
+    struct cordon_http_server *server = connection->server;
+    pthread_mutex_lock(&server->lock);
+    if (connection->next_open)
+        connection->next_open->previous_open = connection->previous_open;
+    if (connection->previous_open)
+        connection->previous_open->next_open = connection->next_open;
+    else
+        server->open = connection->next_open;
+    pthread_mutex_unlock(&server->lock);
+}
+
 void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void **state,
                                enum MHD_ConnectionNotificationCode what)
 {
@@ -85,8 +110,10 @@ void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void *
         struct connection *connection = *state;
         *state = NULL;
         atomic_fetch_sub(&server->connections, 1);
-        if (connection)
-            cordon_buf_done(&connection->request.body);
+        if (!connection)
+            return;
+        unlink_open(connection);
+        cordon_buf_done(&connection->request.body);
         free(connection);
         return;
     }
@@ -101,7 +128,9 @@ void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void *
     connection->request.mhd = mhd;
     describe_client(connection, mhd);
     /* A flood from the network must not lock out who sits at the machine. */
-    connection->over_limit = connection->request.peer_uid < 0 && before >= server->config.connections_max;
+    connection->trusted = connection->request.peer_uid >= 0;
+    connection->over_limit = !connection->trusted && before >= server->config.connections_max;
+    link_open(connection);
 }
 
 static void activate(struct connection *connection)
@@ -125,6 +154,7 @@ static void deactivate(struct connection *connection)
         return;
     connection->active = false;
     pthread_mutex_lock(&server->lock);
+    connection->waiting_since_us = cordon_now_us();
     if (connection->next)
         connection->next->previous = connection->previous;
     if (connection->previous)
@@ -162,15 +192,31 @@ static void refuse_too_large(struct connection *connection)
     connection->discard = true;
 }
 
+/* Counts the fields that frame a body; a name with white space in it may be one to whoever stands before us. */
+static enum MHD_Result count_framing(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    unsigned *count = context;
+    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0 ||
+        strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0)
+        ++*count;
+    else if (strpbrk(name, " \t"))
+        *count += 2;
+    return MHD_YES;
+}
+
 /* How the body is framed. Two framings, or one that we don't know, are how requests are smuggled past proxies. */
 static bool framing_ok(const struct cordon_http_request *request, uint64_t *ret_length, bool *ret_has_body)
 {
     const char *length = cordon_http_header(request, MHD_HTTP_HEADER_CONTENT_LENGTH);
     const char *encoding = cordon_http_header(request, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    unsigned count = 0;
     *ret_length = 0;
     *ret_has_body = encoding || length;
+    (void)MHD_get_connection_values(request->mhd, MHD_HEADER_KIND, count_framing, &count); /* how many there are */
+    if (count > 1)
+        return false;
     if (encoding)
-        return !length && strcasecmp(encoding, "chunked") == 0;
+        return strcasecmp(encoding, "chunked") == 0;
     if (!length)
         return true;
     char *end;
@@ -201,8 +247,13 @@ static void authorize(struct connection *connection)
     if (connection->refusal.kind || route->scope == CORDON_HTTP_OPEN)
         return;
     const struct cordon_http_config *config = &connection->server->config;
-    if (config->authorize(&connection->request, route->scope, &connection->refusal) < 0)
+    if (config->authorize(&connection->request, route->scope, &connection->refusal) < 0) {
         connection->discard = true;
+        return;
+    }
+    pthread_mutex_lock(&connection->server->lock);
+    connection->trusted = true;
+    pthread_mutex_unlock(&connection->server->lock);
 }
 
 /* The header is here: decides what will be answered, as far as that is known already. */
@@ -227,7 +278,7 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     bool framed = framing_ok(request, &length, &has_body);
     if (!framed)
         refuse(connection, CORDON_ERROR_INVALID,
-               "the body's framing is not clear: give either Content-Length or Transfer-Encoding: chunked");
+               "the body's framing is not clear: give either Content-Length or Transfer-Encoding: chunked, once");
     else if (connection->over_limit)
         refuse(connection, CORDON_ERROR_BUSY, "all connections are taken (CORDON_CONNECTIONS); try again later");
     else if (atomic_load(&connection->server->stopping))
@@ -276,7 +327,6 @@ static enum MHD_Result answer(struct connection *connection)
     cordon_http_idle_timeout(request->mhd, 0);
     int code = request->match.route->handle(request, &err);
     cordon_http_idle_timeout(request->mhd, connection->server->config.idle_timeout_s);
-    body_uncharge(connection);
     if (request->replied)
         return MHD_YES;
     if (!err.kind)

@@ -15,9 +15,12 @@ struct connection {
     struct cordon_http_server *server;
     struct connection *next, *previous; /* in server->active while a request is under way */
     bool active;
-    bool over_limit;             /* beyond connections_max: gets one refusal */
-    bool discard;                /* what comes of the body is thrown away */
-    struct cordon_error refusal; /* kind set: the answer, once the body is out of the way */
+    struct connection *next_open, *previous_open; /* in server->open */
+    uint64_t waiting_since_us;                    /* accepted, or done with its last request */
+    bool trusted;                                 /* has shown a key, or is a local user */
+    bool over_limit;                              /* beyond connections_max: gets one refusal */
+    bool discard;                                 /* what comes of the body is thrown away */
+    struct cordon_error refusal;                  /* kind set: the answer, once the body is out of the way */
     uint64_t started_us;
     uint64_t received;   /* bytes of body */
     size_t body_charged; /* of server->bodies */
@@ -36,11 +39,12 @@ struct cordon_http_server {
     size_t route_count;
     struct counts *counts; /* route_count + 1 of them */
     atomic_uint_fast64_t connections;
-    atomic_uint_fast64_t bodies; /* bytes of request bodies held now */
+    atomic_uint_fast64_t bodies; /* bytes of request bodies held now, in whatever form, until their requests end */
     atomic_bool stopping;
-    pthread_mutex_t lock; /* active, active_count */
+    pthread_mutex_t lock; /* active, active_count, open and what it links, trusted, waiting_since_us */
     pthread_cond_t idle;  /* signalled when active_count falls to 0 */
     struct connection *active;
+    struct connection *open; /* all of them */
     size_t active_count;
     struct MHD_Daemon *daemons[CORDON_HTTP_LISTENERS];
     int fds[CORDON_HTTP_LISTENERS];

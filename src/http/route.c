@@ -62,6 +62,7 @@ void cordon_http_route_match(const struct cordon_http_door *const *doors, const 
             if (match_method(route->method, method)) {
                 ret->route = route;
                 ret->index = index;
+                ret->allow[0] = '\0'; /* of other methods' rows before it */
                 return;
             }
             allow_add(ret->allow, route->method);

@@ -4,7 +4,8 @@
  * blocking code. It must be told to use poll: with select, connections stop at descriptor 1,024.
  *
  * Its own limit of connections would leave what comes beyond in the backlog without an answer. So it is set a little
- * higher than ours, and the connections between the two are told "busy" and closed (over_limit in exchange.c).
+ * higher than ours, and the connections between the two are told "busy" and closed (over_limit in exchange.c). Its idle
+ * timeout starts anew with each byte; what bounds the whole stay of a client without a key is server_expire.
  */
 #include "http/server.h"
 
@@ -16,11 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "http/internal.h"
 
-#define REFUSAL_CONNECTIONS 256u /* beyond connections_max, to be told so */
-#define POOL_BYTES (64u << 10)   /* of a connection: header in, pieces out; touched only as far as used */
+#define REFUSAL_CONNECTIONS 256u             /* beyond connections_max, to be told so */
+#define STRANGER_US (30u * 1000000ull)       /* without a key, from connecting to the end of a request */
+#define STRANGER_SCARCE_US (5u * 1000000ull) /* the same while connections_max are taken */
+#define POOL_BYTES (64u << 10)               /* of a connection: header in, pieces out; touched only as far as used */
 #define STACK_BYTES (256u << 10)
 #ifdef __has_feature
 #if __has_feature(address_sanitizer)
@@ -162,6 +166,18 @@ static void cancel_active(struct cordon_http_server *server)
     pthread_mutex_lock(&server->lock);
     for (struct connection *connection = server->active; connection; connection = connection->next)
         (void)shutdown(connection->request.fd, SHUT_RD); /* it may have left by itself */
+    pthread_mutex_unlock(&server->lock);
+}
+
+void cordon_http_server_expire(struct cordon_http_server *server)
+{
+    bool scarce = atomic_load(&server->connections) >= server->config.connections_max;
+    uint64_t most = scarce ? STRANGER_SCARCE_US : STRANGER_US;
+    pthread_mutex_lock(&server->lock);
+    uint64_t now = cordon_now_us(); /* within the lock: later than all that is linked */
+    for (struct connection *connection = server->open; connection; connection = connection->next_open)
+        if (!connection->trusted && now - connection->waiting_since_us > most)
+            (void)shutdown(connection->request.fd, SHUT_RDWR); /* wakes its thread, which ends it */
     pthread_mutex_unlock(&server->lock);
 }
 

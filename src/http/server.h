@@ -26,6 +26,11 @@ int cordon_http_server_start(const struct cordon_http_config *config, struct cor
  * answer out) and it gets grace_ms once more; then all is closed. */
 void cordon_http_server_stop(struct cordon_http_server *server, unsigned grace_ms);
 
+/* To be called about once a second: closes the connections of strangers who have kept one too long without a request
+ * that shows a key, all the sooner when connections are short. Without it, a few thousand idle ones lock everybody out.
+ */
+void cordon_http_server_expire(struct cordon_http_server *server);
+
 /* Counters for /metrics. Index: as in cordon_http_match; the route count itself stands for requests that found no
  * route. Classes: 1xx … 5xx at [1] … [5], broken off at [0]. */
 struct cordon_http_counts {

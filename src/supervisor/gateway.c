@@ -5,7 +5,8 @@
  *  2. the state folder becomes the root of the file tree, then the gateway's user without any privilege;
  *  3. the store is opened, and the system call filter installed, before the first thread is made;
  *  4. the HTTP server starts on the listeners that the supervisor opened.
- * Then the main thread waits: for signals, for connections to a (new) warden, for the supervisor's end.
+ * Then the main thread waits: for signals, for connections to a (new) warden, for the supervisor's end; once a second it
+ * looks for clients that keep connections for nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,6 +38,7 @@
 #include "supervisor/state.h"
 
 #define STOP_GRACE_MS 3000
+#define EXPIRE_MS 1000
 #define PEM_MAX (1u << 20)
 
 struct gateway {
@@ -212,12 +214,17 @@ static bool read_control(struct gateway *self)
 
 static void wait_for_end(struct gateway *self)
 {
+    uint64_t expire_at_us = 0;
     for (;;) {
         struct pollfd fds[] = {{.fd = self->signals, .events = POLLIN},
                                {.fd = CORDON_ROLE_CONTROL, .events = POLLIN},
                                {.fd = self->peer, .events = POLLIN}};
-        if (poll(fds, 3, -1) < 0 && errno != EINTR)
+        if (poll(fds, 3, EXPIRE_MS) < 0 && errno != EINTR)
             return;
+        if (cordon_now_us() >= expire_at_us) {
+            cordon_http_server_expire(self->server);
+            expire_at_us = cordon_now_us() + EXPIRE_MS * 1000u;
+        }
         if (fds[0].revents || (fds[1].revents && !read_control(self)))
             return;
         if (fds[2].revents && self->peer == fds[2].fd)
