@@ -4,16 +4,20 @@
  * send nothing more, cancels its run, also while it waits in the queue or is silent.
  *
  * With Accept: application/x-ndjson each event is a line that leaves as it happens. The answer leaves first; guest and
- * place are given back afterwards (finish, or the stream's close).
+ * place are given back afterwards (finish, or the stream's close), except where the answer may have to wait for its
+ * reader: then they are given back before.
  */
 #include "door/native_run.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/fd.h"
 #include "core/metrics.h"
 #include "core/run.h"
 #include "door/door.h"
+
+#define LEAVES_AT_ONCE (64u << 10) /* less than what a socket takes without its reader */
 
 struct native_run {
     struct cordon_run_request request;
@@ -93,6 +97,8 @@ static int reply_whole(struct cordon_http_request *request, struct native_run *r
         struct cordon_json json = {.buf = &body};
         cordon_answer_write(answer, &json);
         (void)cordon_buf_append(&body, "\n", 1); /* sticky, seen by the reply */
+        if (body.size > LEAVES_AT_ONCE)
+            cordon_live_close(CORDON_TAKE(run->live)); /* a slow reader must not keep guest and place */
         r = cordon_http_reply(request, 200, "application/json", &body);
         if (r < 0)
             (void)cordon_fail_errno(err, r, "writing the run's answer");
