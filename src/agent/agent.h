@@ -39,6 +39,7 @@
 struct cordon_agent_config {
     bool forked; /* mode forked, else spawn */
     bool isolated;
+    bool told;             /* the guest's files tell memory_bytes and cpus already */
     const char *language;
     const char *workdir;
     const char *interpreter, *driver;
@@ -47,6 +48,7 @@ struct cordon_agent_config {
     uint64_t memory_bytes; /* what the guest was told when it was launched */
     uint32_t cpus;
     uint32_t open_files;
+    uint32_t processes; /* 0: held by a control group */
     int cgroups; /* how many descriptors from CORDON_AGENT_CGROUPS on */
 };
 

@@ -11,7 +11,10 @@
  *        workdir=PATH                      /home/user in a guest; the private directory with `none`
  *        isolated=0|1                      1: process 1 of its own pid namespace, with capabilities in it; 0: `none`
  *        memory=BYTES cpus=N               what the guest is told (see agent/limits.c)
+ *        told=0|1                          1: whoever launches it has told it already
  *        open_files=N                      limit of the code's open files in mode spawn; 1024 when left out
+ *        processes=N                       limit of the code's processes, where no control group holds it; none when
+ *                                          left out or 0
  *        interpreter=PATH driver=PATH      mode spawn: the program and its driver script (driver unused for bash)
  */
 #ifndef CORDON_AGENT_LAUNCH_H

@@ -24,7 +24,7 @@
 
 static void rewrite(const char *path, const struct cordon_buf *text)
 {
-    cordon_autoclose int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW);
+    cordon_autoclose int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd >= 0 && !text->failed)
         (void)cordon_write_full(fd, text->data, text->size); /* told, not held: a limit does not hang on it */
 }

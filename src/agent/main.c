@@ -64,8 +64,10 @@ static bool parse_key(struct cordon_agent_config *config, const char *key, size_
         {"code_gid", offsetof(struct cordon_agent_config, code_gid), U32},
         {"cpus", offsetof(struct cordon_agent_config, cpus), U32},
         {"open_files", offsetof(struct cordon_agent_config, open_files), U32},
+        {"processes", offsetof(struct cordon_agent_config, processes), U32},
         {"memory", offsetof(struct cordon_agent_config, memory_bytes), U64},
         {"isolated", offsetof(struct cordon_agent_config, isolated), FLAG},
+        {"told", offsetof(struct cordon_agent_config, told), FLAG},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strlen(rows[i].key) != key_size || memcmp(rows[i].key, key, key_size) != 0)
@@ -83,7 +85,7 @@ static bool parse_key(struct cordon_agent_config *config, const char *key, size_
         else if (rows[i].type == U32)
             memcpy(to, &(uint32_t){(uint32_t)number}, sizeof(uint32_t));
         else
-            config->isolated = number;
+            memcpy(to, &(bool){number}, sizeof(bool));
         return true;
     }
     return false;
@@ -164,7 +166,7 @@ static void set_up_files(struct cordon_agent *agent)
     make_artifacts_dir(agent);
     agent->artifacts_fd = openat(agent->workdir_fd, "artifacts", O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     agent->last_pid_fd = open("/proc/sys/kernel/ns_last_pid", O_RDONLY | O_CLOEXEC); /* absent: slower ends */
-    if (config->isolated)
+    if (config->isolated && !config->told)
         cordon_agent_tell_limits(config->memory_bytes, config->cpus);
 }
 

@@ -38,7 +38,7 @@
 
 #define STACK_SIZE (256u << 10) /* of the joiner, and what process 1 goes on with */
 #define LOW_FDS 32              /* kept occupied, so that what a job brings is above every fixed number */
-#define ARGUMENTS 9
+#define ARGUMENTS 10
 
 struct work {
     struct cordon_nursery_job job;
@@ -149,18 +149,28 @@ static _Noreturn void become_agent(void)
     (void)snprintf(texts[6], sizeof texts[6], "interpreter=%s", job->interpreter);
     (void)snprintf(texts[7], sizeof texts[7], "driver=%s", job->driver);
     (void)snprintf(texts[8], sizeof texts[8], "workdir=%s", CORDON_ROOT_HOME);
-    static char name[] = "cordon-agent", forked[] = "forked", spawn[] = "spawn", isolated[] = "isolated=1";
-    static char *argv[ARGUMENTS + 4] = {name, spawn, isolated};
+    (void)snprintf(texts[9], sizeof texts[9], "processes=%u", job->processes);
+    static char name[] = "cordon-agent", forked[] = "forked", spawn[] = "spawn", isolated[] = "isolated=1",
+                told[] = "told=1";
+    static char *argv[ARGUMENTS + 5] = {name, spawn, isolated, told};
     if (job->forked)
         argv[1] = forked;
     for (int i = 0; i < ARGUMENTS; i++)
-        argv[3 + i] = texts[i];
-    _exit(cordon_agent_main(ARGUMENTS + 3, argv));
+        argv[4 + i] = texts[i];
+    _exit(cordon_agent_main(ARGUMENTS + 4, argv));
+}
+
+static void tell(const void *data)
+{
+    const struct cordon_nursery_job *job = data;
+    cordon_agent_tell_limits(job->memory_bytes, job->cpus);
 }
 
 static _Noreturn void process_one(void)
 {
-    const struct cordon_root_guest guest = {.code_uid = work.job.code_uid,
+    const struct cordon_root_guest guest = {.tell = tell,
+                                            .data = &work.job,
+                                            .code_uid = work.job.code_uid,
                                             .agent_uid = work.job.agent_uid,
                                             .disk_bytes = work.job.disk_bytes,
                                             .disk_inodes = work.job.disk_inodes};

@@ -37,7 +37,7 @@ struct cordon_nursery_job {
     uint64_t seq;
     uint32_t forked; /* mode forked, else spawn */
     uint32_t cgroups;
-    uint32_t cpus, open_files;
+    uint32_t cpus, open_files, processes;
     uid_t code_uid, agent_uid;
     uint64_t memory_bytes, disk_bytes, disk_inodes;
     char language[16];
@@ -69,5 +69,7 @@ struct cordon_nursery_report {
 _Noreturn void cordon_nursery_main(void);
 /* agent/main.c: the agent itself, argv as launch.h says. */
 int cordon_agent_main(int argc, char **argv);
+/* agent/limits.c */
+void cordon_agent_tell_limits(uint64_t memory_bytes, uint32_t cpus);
 
 #endif

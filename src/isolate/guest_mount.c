@@ -11,7 +11,6 @@
 #include "isolate/root.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -75,17 +74,6 @@ static int make_folders(void)
     return mkdir(CORDON_ROOT_GUEST "/home/artifacts", 0755) < 0 ? -errno : 0;
 }
 
-static int make_files(void)
-{
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        int fd = open(files[i].path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-        if (fd < 0)
-            return -errno;
-        (void)close(fd); /* empty */
-    }
-    return 0;
-}
-
 static int mount_proc(const struct cordon_root_guest *guest)
 {
     char options[64] = "";
@@ -133,9 +121,7 @@ int cordon_root_guest_mount(const struct cordon_root_guest *guest, const char **
     *stage = "take the agent's ids";
     if ((r = become(guest->agent_uid)) < 0)
         return r;
-    *stage = "make the guest's files";
-    if ((r = make_files()) < 0)
-        return r;
+    guest->tell(guest->data); /* a file that is missing fails its bind below */
     *stage = "bind the guest's folders";
     if ((r = bind_folders()) < 0)
         return r;

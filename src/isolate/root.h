@@ -42,6 +42,9 @@ int cordon_root_seal(struct cordon_error *err);
 struct cordon_root_guest {
     uid_t code_uid, agent_uid; /* in the guest's user namespace; all of the caller's gids are like its uids */
     uint64_t disk_bytes, disk_inodes;
+    /* Creates the files of CORDON_ROOT_GUEST that tell of memory and CPUs: meminfo, cpuinfo, stat, loadavg. */
+    void (*tell)(const void *data);
+    const void *data;
 };
 
 /* A guest's mounts, by its process 1, with capabilities in its user namespace; ends with the agent's ids. Makes system
