@@ -16,6 +16,7 @@
 #include "guest/internal.h"
 
 #define GRANT_FDS 4
+#define PAUSE_US 5000u
 
 void cordon_lease_close(struct cordon_lease *lease)
 {
@@ -149,6 +150,10 @@ int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd,
         cordon_lease_close(&lease);
         if (r != -ENOTCONN)
             return r;
+        /* One that is there but has no descriptor for a lease closes it: it is not to be asked without a pause. */
+        r = wait_for(-1, cancel_fd, cordon_now_us() + PAUSE_US);
+        if (r < 0)
+            return gave_up(r, err);
         cordon_autoclose int arrival = cordon_warden_arrival();
         if (arrival < 0)
             return cordon_fail_errno(err, arrival, "waiting for the warden");

@@ -758,6 +758,35 @@ static void lost_warden_is_waited_for(void **state)
     fake_stop(&fake);
 }
 
+/* As a warden without descriptors: closes each lease, 40 times; then it refuses. */
+static void *lose_leases(void *data)
+{
+    struct fake *fake = data;
+    for (int i = 0; i < 40; i++) {
+        int lease = -1;
+        size_t nfds = 1;
+        (void)cordon_recv_fds(fake->main[1], &fake->asked, sizeof fake->asked, &lease, &nfds, 0);
+        cordon_close(&lease);
+    }
+    return serve_one(fake);
+}
+
+static void a_warden_without_descriptors_is_not_stormed(void **state)
+{
+    struct cordon_request request = request_of("x");
+    struct cordon_error err = {0};
+    struct cordon_run *run;
+    struct fake fake;
+    fake_start(&fake, -1);
+    fake.status = -EAGAIN;
+    assert_int_equal(pthread_create(&fake.thread, NULL, lose_leases, &fake), 0);
+    uint64_t start = cordon_now_us();
+    assert_true(cordon_guest_run_open(&backend, &request, &run, &err) < 0);
+    assert_int_equal(err.kind, CORDON_ERROR_BUSY);
+    assert_true(cordon_now_us() - start >= 40 * 5000);
+    fake_stop(&fake);
+}
+
 static void waiting_for_a_guest_can_be_cancelled(void **state)
 {
     struct cordon_request request = request_of("x");
@@ -857,6 +886,7 @@ int main(void)
         cmocka_unit_test(refusal_is_passed_on),
         cmocka_unit_test(kind_follows_the_request),
         cmocka_unit_test(lost_warden_is_waited_for),
+        cmocka_unit_test(a_warden_without_descriptors_is_not_stormed),
         cmocka_unit_test(waiting_for_a_guest_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
