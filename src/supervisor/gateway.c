@@ -5,8 +5,8 @@
  *  2. the state folder becomes the root of the file tree, then the gateway's user without any privilege;
  *  3. the store is opened, and the system call filter installed, before the first thread is made;
  *  4. the HTTP server starts on the listeners that the supervisor opened.
- * Then the main thread waits: for signals, for connections to a (new) warden, for the supervisor's end; once a second it
- * looks for clients that keep connections for nothing.
+ * Then the main thread waits: for signals, for connections to a (new) warden, for the supervisor's end; and looks once
+ * a second for clients that keep connections for nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -60,9 +60,11 @@ static int read_pem(enum cordon_setting id, const struct cordon_settings *settin
     struct stat found;
     if (!*path)
         return 0;
-    cordon_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0 || fstat(fd, &found) < 0)
-        return cordon_fail_errno(err, -errno, "%s: reading %s", name, path);
+    cordon_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &found) < 0) {
+        int code = -errno;
+        return cordon_fail(err, code, CORDON_ERROR_INVALID, "%s: reading %.300s: %s", name, path, strerror(-code));
+    }
     if (!S_ISREG(found.st_mode) || found.st_size <= 0 || found.st_size > PEM_MAX)
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s: %s is no PEM file", name, path);
     char *data = cordon_buf_reserve(to, (size_t)found.st_size);

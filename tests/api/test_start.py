@@ -222,6 +222,12 @@ class TestTls:
         done = start_fails("--listen", f"127.0.0.1:{host.free_port()}", "--tls-cert", str(certificate / "cert.pem"))
         assert done.status == 2 and "tls" in done.errors.lower() and "key" in done.errors.lower()
 
+    def test_files_that_are_missing(self, certificate):
+        missing = str(certificate / "missing.pem")
+        port = host.free_port()
+        done = start_fails("--listen", f"127.0.0.1:{port}", "--tls-cert", missing, "--tls-key", missing)
+        assert done.status == 2 and "CORDON_TLS_CERT" in done.errors and "missing.pem" in done.errors
+
     def test_unreadable(self, certificate):
         done = start_fails(
             "--listen",
