@@ -47,6 +47,7 @@ int cordon_agent_become_code(const struct cordon_agent *agent, bool join, uint32
         .uid = config->code_uid,
         .gid = config->code_gid,
         .open_files = open_files,
+        .processes = config->processes,
         .filter_fd = CORDON_AGENT_FILTER,
         .workdir = config->workdir,
         .keep_ids = !config->isolated,

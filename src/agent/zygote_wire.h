@@ -24,6 +24,7 @@ struct cordon_zygote_job {
     uint32_t cgroups;
     uint32_t code_uid, code_gid; /* in the guest's user namespace */
     uint32_t open_files;
+    uint32_t processes; /* 0: held by a control group */
 };
 
 struct cordon_zygote_reply {

@@ -94,6 +94,12 @@ static int become_limited(const struct cordon_code_profile *profile)
         if (r < 0)
             return r;
     }
+    if (profile->processes) {
+        /* Counted by user namespace and uid, so in this guest alone. */
+        int r = lower_limit(RLIMIT_NPROC, profile->processes);
+        if (r < 0)
+            return r;
+    }
     return profile->open_files ? lower_limit(RLIMIT_NOFILE, profile->open_files) : 0;
 }
 

@@ -14,6 +14,7 @@ struct cordon_code_profile {
     uid_t uid; /* in the current user namespace */
     gid_t gid;
     uint32_t open_files; /* RLIMIT_NOFILE, soft and hard */
+    uint32_t processes;  /* RLIMIT_NPROC, where no control group limits them; 0: none */
     int filter_fd;       /* memfd of struct sock_filter[]; -1 or an empty file: none */
     const char *workdir; /* chdir here */
     int keep_ids;        /* 1: do not change ids or capabilities (`none`) */

@@ -136,6 +136,15 @@ const char *cordon_interpreter_of(const struct cordon_warden_config *config, enu
     return kind == CORDON_GUEST_BASH ? config->bash : config->python;
 }
 
+uint32_t cordon_guest_processes(const struct cordon_warden *warden)
+{
+    bool held = cordon_cgroup_has_pids(warden->cgroups);
+#ifdef CORDON_WEAKEN_PIDS
+    held = true;
+#endif
+    return held ? 0 : warden->config.pids + (warden->config.root ? 0 : 1); /* the agent has the same uid */
+}
+
 uint32_t cordon_guest_cpus(uint32_t cpu_percent, unsigned host_cpus)
 {
     uint32_t cpus = (cpu_percent + 99) / 100;

@@ -181,6 +181,7 @@ static void describe(const struct cordon_guest *guest, struct cordon_nursery_job
                                        .cgroups = (uint32_t)guest->slot->cgroup.procs_count,
                                        .cpus = cordon_guest_cpus(config->cpu_percent, config->cpus),
                                        .open_files = config->open_files,
+                                       .processes = cordon_guest_processes(guest->warden),
                                        .code_uid = CORDON_CODE_UID,
                                        .agent_uid = config->root ? CORDON_AGENT_UID : CORDON_CODE_UID,
                                        .memory_bytes = config->memory_bytes,

@@ -208,6 +208,9 @@ struct cordon_warden {
     bool stopping, bare_plain;
 };
 
+/* config.c: the limit that code gets where no control group holds its processes; 0: one does */
+uint32_t cordon_guest_processes(const struct cordon_warden *warden);
+
 /* slot.c */
 void cordon_slots_init(struct cordon_warden *warden);
 void cordon_slots_done(struct cordon_warden *warden);

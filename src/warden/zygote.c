@@ -308,7 +308,8 @@ int cordon_zygote_send(struct cordon_guest *guest, struct cordon_error *err)
                                           .cgroups = (uint32_t)slot->cgroup.procs_count,
                                           .code_uid = CORDON_CODE_UID,
                                           .code_gid = CORDON_CODE_UID,
-                                          .open_files = guest->warden->config.open_files};
+                                          .open_files = guest->warden->config.open_files,
+                                          .processes = cordon_guest_processes(guest->warden)};
     int fds[CORDON_ZYGOTE_FIXED + CORDON_AGENT_CGROUPS_MAX] = {slot->ns.user, slot->ns.net};
     size_t n = CORDON_ZYGOTE_NS_PID;
     for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)

@@ -119,6 +119,7 @@ static void child_become(const struct work *work, const char *workdir)
     struct cordon_code_profile profile = {.uid = work->job.code_uid,
                                           .gid = work->job.code_gid,
                                           .open_files = work->job.open_files,
+                                          .processes = work->job.processes,
                                           .filter_fd = FILTER_FD,
                                           .workdir = workdir};
     struct sigaction kept[SIGNALS];
