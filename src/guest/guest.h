@@ -16,14 +16,9 @@ int cordon_warden_set(int fd, struct cordon_error *err);
 /* The newest hello: 0, or -ENOTCONN with err kind UNAVAILABLE while there is no warden. */
 int cordon_warden_hello(struct cordon_warden_hello *ret, struct cordon_error *err);
 
-struct cordon_guest_spec {
-    enum cordon_guest_kind kind;
-    bool unisolated;
-};
-
-/* The four functions of struct cordon_backend for a backend whose guests come from the warden: a whole run =
- * acquire (waits at most request->limits.timeout_ms + 10 s), files, exec, events, artifacts, outcome, release.
- * choose decides the kind for a request. backend_name and isolation go into the outcome. */
+/* The three functions of struct cordon_backend for a backend whose guests come from the warden: a whole run =
+ * acquire (waits at most 10 s), files, exec, events, artifacts, outcome, release. Name and isolation go into the
+ * outcome. */
 struct cordon_guest_backend {
     const char *name;
     enum cordon_isolation isolation;
