@@ -131,3 +131,28 @@ def test_ten_megabytes_of_output(own):
     made = own(stdout_kb=20480)
     answer = made.run("import sys\nfor i in range(10): sys.stdout.write('m' * (1 << 20))")
     assert len(answer["stdout"]) == 10 << 20
+
+
+@pytest.mark.parametrize(
+    "language, code",
+    [
+        ("bash", "echo out > /dev/stdout; echo err > /dev/stderr; cat < /dev/stdin"),
+        (
+            "python",
+            "open('/dev/stdout', 'w').write('out\\n'); open('/dev/stderr', 'w').write('err\\n')\n"
+            "print(open('/dev/stdin').read(), end='')",
+        ),
+        (
+            "javascript",
+            "const fs = require('fs'); fs.writeFileSync('/dev/stdout', 'out\\n');"
+            "fs.writeFileSync('/dev/stderr', 'err\\n'); process.stdout.write(fs.readFileSync('/dev/stdin'))",
+        ),
+    ],
+)
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_three_streams_can_be_opened_by_name(run, language, code, fresh):
+    """As on any host, though the pipes were made by somebody with another uid."""
+    options = {"fresh_interpreter": True} if fresh and language == "python" else {}
+    answer = run(code, language, stdin="in\n", **options)
+    assert (answer["exit_code"], answer["stderr"]) == (0, "err\n"), answer
+    assert answer["stdout"] == "out\nin\n"

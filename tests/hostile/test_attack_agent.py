@@ -342,3 +342,19 @@ said(
     )
     exited(answer)
     assert said["agent"] != said["own"] == 1000 and "1" not in said["pids"]
+
+
+@pytest.mark.parametrize("code", [-5, 256, 99999, 2**31 - 1])
+def test_forged_exit_codes_that_no_program_can_have(backend, code):
+    """The agent tells what the kernel said instead: here that the program ended with 7."""
+    answer, said = backend.attack(
+        FRAME
+        + FIND
+        + f"""
+for fd in drivers: os.write(fd, frame(67, struct.pack('<i', {code})))
+said(sent=len(drivers))
+os._exit(7)
+"""
+    )
+    assert said["sent"] >= 1
+    exited(answer, 7)
