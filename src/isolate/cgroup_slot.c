@@ -249,17 +249,23 @@ static bool is_occupied(const struct cordon_cgroup_slot *slot)
 {
     char name[16];
     (void)snprintf(name, sizeof name, "%u", slot->index); /* always fits */
-    /* The first tree is joined first, and all are left at once. */
-    return slot->root->count && cordon_cgroup_occupied(slot->root->trees[0].group, name) != 0;
+    /* The first tree is joined first, and all are left at once. Without any group remaking failed: nobody is inside. */
+    return slot->procs_count && cordon_cgroup_occupied(slot->root->trees[0].group, name) != 0;
 }
 
-/* Same limits, new groups. */
+/* Same limits, new groups. Where that fails it is tried again by the next call. */
 static bool remake(struct cordon_cgroup_slot *slot)
 {
     uint64_t memory_bytes = slot->memory_bytes;
     uint32_t pids = slot->pids, cpu_percent = slot->cpu_percent;
     close_slot(slot);
-    return make(slot) == 0 && cordon_cgroup_slot_limit(slot, memory_bytes, pids, cpu_percent, NULL) == 0;
+    if (make(slot) == 0)
+        return cordon_cgroup_slot_limit(slot, memory_bytes, pids, cpu_percent, NULL) == 0;
+    close_slot(slot);
+    slot->memory_bytes = memory_bytes;
+    slot->pids = pids;
+    slot->cpu_percent = cpu_percent;
+    return false;
 }
 
 static bool recycle_v1(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *memory)
@@ -275,6 +281,8 @@ bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot)
     if (is_occupied(slot))
         return false;
     const struct cordon_cgroup_tree *memory = tree_with(slot->root, CORDON_CGROUP_MEMORY);
+    if (slot->root->count && !slot->procs_count)
+        return remake(slot);
     if (!memory)
         return true;
     if (!memory->place.v2)

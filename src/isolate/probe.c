@@ -292,6 +292,22 @@ static void probe_realtime(const struct host *host, struct cordon_probe *probe)
                "top cpu group");
 }
 
+#define INOTIFY_OF_GUEST 8 /* the most that one may have; see slotns.c */
+#define INOTIFY_GUESTS 64
+
+static void probe_inotify(const struct host *host, struct cordon_probe *probe)
+{
+    static const char path[] = "/proc/sys/fs/inotify/max_user_instances";
+    (void)host;
+    long most = sysctl_number(path, -1);
+    bool enough = most < 0 || most >= INOTIFY_OF_GUEST * INOTIFY_GUESTS;
+    found(probe, enough, "fs.inotify.max_user_instances is %ld, for all guests together; a guest has %d at most", most,
+          INOTIFY_OF_GUEST);
+    if (!enough)
+        fix(probe, "for many guests that watch files: sysctl -w fs.inotify.max_user_instances=8192 (and in "
+                   "/etc/sysctl.d to keep it)");
+}
+
 /* The version that a program told: major and minor. */
 static bool parse_version(const char *text, int version[2])
 {
@@ -391,6 +407,7 @@ static const struct row {
     {"node", CORDON_PROBE_LESSENS, probe_node},
     {"bash", CORDON_PROBE_LESSENS, probe_bash},
     {"real-time priority", CORDON_PROBE_INFO, probe_realtime},
+    {"inotify", CORDON_PROBE_INFO, probe_inotify},
     {"landlock", CORDON_PROBE_INFO, probe_landlock},
 };
 
