@@ -312,8 +312,8 @@ static unsigned parked_in_all(const struct cordon_warden *warden)
     return sum;
 }
 
-/* Somebody waits and there is no slot left: a parked guest of the kind that has most gives way. */
-static void evict_one(struct cordon_warden *warden)
+/* Somebody waits and there is no slot left: a parked guest of the kind that has most gives way. False: none is. */
+static bool evict_one(struct cordon_warden *warden)
 {
     struct cordon_pool *most = &warden->pools[0][0];
     for (size_t kind = 1; kind < CORDON_GUEST_KIND__COUNT; kind++)
@@ -321,35 +321,37 @@ static void evict_one(struct cordon_warden *warden)
             most = &warden->pools[0][kind];
     struct cordon_guest *guest = most->parked;
     if (!guest)
-        return;
+        return false;
     cordon_pool_unpark(most, guest);
     cordon_guest_destroy(guest);
+    return true;
 }
 
 static bool make_one(struct cordon_pool *pool)
 {
     struct cordon_error err;
     int r = cordon_guest_make(pool, &err);
-    if (r == -EAGAIN && pool->waiting)
-        evict_one(pool->warden);
     if (r < 0)
         cordon_pool_on_failure(pool, pool->warden->last_seq, r, err.message);
     return r == 0;
 }
 
+static bool has_slots(const struct cordon_warden *warden)
+{
+    return warden->free_count || warden->empty_slots || warden->slots_used < warden->slots_max;
+}
+
 static void make_for_waiting(struct cordon_pool *pool)
 {
     unsigned most = pool->warden->config.cpus * MAKING_PER_CPU;
-    while (pool->making < pool->waiting_count && can_make(pool) && making_in_all(pool->warden) < most)
+    while (pool->making < pool->waiting_count && can_make(pool) && making_in_all(pool->warden) < most) {
+        /* A slot that is on its way back is waited for. With none, the guest fails, and that says why. */
+        bool none = !pool->unisolated && !has_slots(pool->warden);
+        if (none && (cordon_slots_coming(pool->warden) || evict_one(pool->warden)))
+            break;
         if (!make_one(pool) && pool->rest.armed)
             break;
-}
-
-/* Parked guests are never to be what others lack slots for. */
-static bool has_slots(const struct cordon_warden *warden)
-{
-    return parked_in_all(warden) < warden->slots_max / 2 &&
-           (warden->free_count || warden->empty_slots || warden->slots_used < warden->slots_max);
+    }
 }
 
 void cordon_pools_step(struct cordon_warden *warden)
@@ -367,7 +369,8 @@ void cordon_pools_step(struct cordon_warden *warden)
         struct cordon_pool *pool = &warden->pools[0][kind];
         unsigned wanted = (pool->target || pool->failures < BROKEN ? pool->target : 1) + pool->waiting_count;
         while (pool->parked_count + pool->making < wanted && !pool->rest.armed && !pool->later.armed &&
-               can_make(pool) && making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden))
+               can_make(pool) && making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden) &&
+               parked_in_all(warden) < warden->slots_max / 2) /* they are not to be what others lack slots for */
             if (!make_one(pool))
                 break;
     }

@@ -34,7 +34,7 @@ void cordon_slots_init(struct cordon_warden *warden)
 {
     struct rlimit files = {.rlim_cur = 1024};
     (void)getrlimit(RLIMIT_NOFILE, &files); /* can't fail; 1024 is what POSIX programs may expect */
-    rlim_t waiting = files.rlim_cur / 8; /* each with a lease */
+    rlim_t waiting = files.rlim_cur / 8;    /* each with a lease */
     warden->waiting_max = waiting < CORDON_WAITING_MAX ? (unsigned)waiting : CORDON_WAITING_MAX;
     rlim_t others = FDS_OF_WARDEN + warden->waiting_max;
     rlim_t most = files.rlim_cur > others + 8 * FDS_OF_A_SLOT ? (files.rlim_cur - others) / FDS_OF_A_SLOT : 8;
@@ -307,6 +307,19 @@ void cordon_slot_release(struct cordon_slot *slot)
     }
     slot->suspect = false;
     give_free(slot);
+}
+
+bool cordon_slots_coming(const struct cordon_warden *warden)
+{
+    for (unsigned i = 0; i < warden->slots_used; i++) {
+        const struct cordon_slot *slot = &warden->slots[i];
+        bool held = slot->state == CORDON_SLOT_HELD && (slot->suspect || slot->held_us);
+        bool spare = slot->state == CORDON_SLOT_MAKING && !slot->guest;
+        bool dying = slot->state == CORDON_SLOT_USED && slot->guest->state == CORDON_GUEST_DYING;
+        if (held || spare || dying)
+            return true;
+    }
+    return false;
 }
 
 void cordon_slots_step(struct cordon_warden *warden)

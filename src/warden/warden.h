@@ -214,7 +214,8 @@ uint32_t cordon_guest_processes(const struct cordon_warden *warden);
 /* slot.c */
 void cordon_slots_init(struct cordon_warden *warden);
 void cordon_slots_done(struct cordon_warden *warden);
-void cordon_slots_step(struct cordon_warden *warden); /* makes one ahead where none is */
+void cordon_slots_step(struct cordon_warden *warden);         /* makes one ahead where none is */
+bool cordon_slots_coming(const struct cordon_warden *warden); /* will one be free soon, by itself? */
 /* Gives guest a slot: 1 at once, 0 later by cordon_guest_on_slot; negative when there is none to have. */
 int cordon_slot_take(struct cordon_warden *warden, struct cordon_guest *guest, struct cordon_error *err);
 /* The guest in it is dead. */
