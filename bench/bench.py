@@ -73,6 +73,11 @@ class Bench:
     def load(self, daemon, bodies, **options):
         return self.tool(self.load_command(daemon, bodies, **options))
 
+    def warm(self, daemon, bodies):
+        """What is measured is a daemon at work: zygotes loaded, pool full."""
+        self.load(daemon, bodies, count=10, pause=20)
+        time.sleep(1)
+
     def floor(self, count, pause):
         return self.tool([host.PYTHON, "-I", str(HERE / "floor.py"), str(count), str(pause), self.numbers(count)])
 
@@ -119,7 +124,7 @@ class Bench:
             for pause in (0, 100):
                 cordon = lambda: self.load(daemon, [body(argv[-1])], count=self.pick(100, 25) if not pause else self.pick(30, 10),
                                            pause=pause)
-                cordon()
+                self.warm(daemon, [body(argv[-1])])
                 peers = {"cordon, POST /v1/runs": cordon, **self.peers(argv, pause, 100 if not pause else 40)}
                 if os.geteuid() == 0:
                     peers["floor: fork + namespaces + wait"] = lambda: self.floor(self.pick(50, 20), pause)
@@ -138,8 +143,8 @@ class Bench:
         request = [body(argv[-1], "javascript")]
         with host.Daemon(self.build, pool_javascript=8) as warm, \
                 host.Daemon(self.build, pool_javascript=0, pool_max=0) as cold:
-            self.load(warm, request, count=4)
-            time.sleep(2)
+            self.warm(warm, request)
+            self.load(cold, request, count=2)
             # A parked guest is used up by each run and costs a whole start to replace: pauses let the pool refill.
             peers = {"cordon, parked guests": lambda: self.load(warm, request, count=self.pick(15, 5), pause=300),
                      "cordon, none parked": lambda: self.load(cold, request, count=self.pick(10, 3)),
@@ -187,6 +192,7 @@ class Bench:
     def throughput(self):
         bodies = [body(imports + 'print("<{N}>")') for imports in PLAIN_IMPORTS]
         with host.Daemon(self.build) as daemon:
+            self.warm(daemon, bodies)
             rows, plain = self.rates(daemon, bodies, (1, 2, 4, 16, 64), self.pick(3, 1))
         self.rate_table("isolated Python runs a second, nothing heavy imported; plain python3 -I -c on the same cores",
                         rows, plain)
@@ -207,6 +213,7 @@ class Bench:
         with host.Daemon(self.build) as daemon:
             for kind, codes in kinds.items():
                 bodies = [body(code) for code in codes]
+                self.warm(daemon, bodies)
                 rows, plain = self.rates(daemon, bodies, (1, 16), self.pick(2, 1))
                 self.rate_table(f"runs a second importing {kind}; plain imports nothing", rows, plain)
                 self.results["throughput " + kind] = {"plain": plain, "clients": rows}
@@ -218,6 +225,7 @@ class Bench:
     def stream(self):
         code = 'import time\nprint("<{N}>", flush=True)\ntime.sleep(0.03)\nprint("end")'
         with host.Daemon(self.build, pool_python=8) as daemon:
+            self.warm(daemon, [body(code)])
             answer = self.load(daemon, [body(code)], count=self.pick(300, 40), options=["-a", "application/x-ndjson"])
         row = dict(summary(answer["seen_us"]), errors=answer["errors"])
         print(f"\nfirst byte of a streaming run (ms): p50 {row['p50_ms']:.2f}, p99 {row['p99_ms']:.2f}, "
@@ -229,6 +237,7 @@ class Bench:
         busy = body('while True:\n    pass  # {N}', timeout_s=self.pick(120, 60))
         late = body('import time\nprint("<{N}>", flush=True)\nwhile True:\n    pass', timeout_s=1)
         with host.Daemon(self.build, max_runs=96) as daemon:
+            self.warm(daemon, [body('print("<{N}>")')])
             load = subprocess.Popen(self.load_command(daemon, [busy], count=64, clients=64, options=["-x"]),
                                     env=host.ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
@@ -262,6 +271,7 @@ class Bench:
         rows = {}
         with host.Daemon(self.build, stdout_kb=20480, artifacts_mb=64) as daemon:
             for kind, request in kinds.items():
+                self.warm(daemon, [request])
                 answer = self.load(daemon, [request], count=self.pick(20, 4), options=["-v"])
                 row = dict(summary(answer["us"]), errors=answer["errors"])
                 answers = answer["answers"]
@@ -352,7 +362,7 @@ def about():
         except OSError:
             return None
     return {"time": datetime.datetime.now().isoformat(timespec="seconds"), "kernel": platform.release(),
-            "cpus": len(os.sched_getaffinity(0)), "python": f"{host.PYTHON} {first_line(host.PYTHON, '-V')}",
+            "cpus": len(os.sched_getaffinity(0)), "load": f"{os.getloadavg()[0]:.2f} in the minute before", "python": f"{host.PYTHON} {first_line(host.PYTHON, '-V')}",
             "node": f"{host.NODE} {first_line(host.NODE, '-v')}", "crun": first_line("crun", "--version"),
             "bwrap": first_line("bwrap", "--version"),
             "commit": first_line("git", "-C", str(HERE), "describe", "--always", "--dirty")}
