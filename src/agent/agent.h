@@ -39,7 +39,7 @@
 struct cordon_agent_config {
     bool forked; /* mode forked, else spawn */
     bool isolated;
-    bool told;             /* the guest's files tell memory_bytes and cpus already */
+    bool told; /* the guest's files tell memory_bytes and cpus already */
     const char *language;
     const char *workdir;
     const char *interpreter, *driver;
@@ -49,7 +49,7 @@ struct cordon_agent_config {
     uint32_t cpus;
     uint32_t open_files;
     uint32_t processes; /* 0: held by a control group */
-    int cgroups; /* how many descriptors from CORDON_AGENT_CGROUPS on */
+    int cgroups;        /* how many descriptors from CORDON_AGENT_CGROUPS on */
 };
 
 /* Frames on their way to the host. */
@@ -113,7 +113,7 @@ struct cordon_agent_exec {
     bool counted; /* exit.processes_left is what it has to be */
     uint64_t settle_by_us;
     uint32_t denied;
-    uint64_t spent_us, rest_until_us; /* of answering denied calls; see notify.c */
+    uint64_t spent_us, rest_until_us; /* see pace.c; 0: no rest */
     char blocked[32];
 };
 
@@ -200,6 +200,11 @@ void cordon_agent_link_watch(struct cordon_agent *agent, struct cordon_agent_exe
 bool cordon_agent_link_pump(struct cordon_agent *agent, struct cordon_agent_exec *exec);
 void cordon_agent_link_open(struct cordon_agent_exec *exec);
 void cordon_agent_link_job(struct cordon_agent *agent, struct cordon_agent_exec *exec); /* hands exec->job over */
+
+/* pace.c: how much the agent does for a program. Spend for each small thing that it wants; then there may be a rest. */
+#define CORDON_AGENT_SMALL 4096 /* bytes that are more than a small thing */
+void cordon_agent_pace_spend(struct cordon_agent_exec *exec, unsigned things);
+bool cordon_agent_pace_rests(struct cordon_agent_exec *exec);
 
 /* notify.c: denied system calls */
 void cordon_agent_notify_watch(struct cordon_agent *agent, struct cordon_agent_exec *exec);

@@ -357,6 +357,10 @@ void cordon_agent_exec_watch(struct cordon_agent *agent, struct cordon_agent_exe
 {
     if (exec->state == CORDON_AGENT_FREE)
         return;
+    if (cordon_agent_pace_rests(exec)) {
+        cordon_agent_stdin_watch(agent, exec);
+        return;
+    }
     cordon_agent_notify_watch(agent, exec);
     if (exec->state == CORDON_AGENT_ENDED)
         return;

@@ -17,7 +17,8 @@
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
-#define PUMP_ROUNDS 64 /* reads in one turn: more than a socket holds */
+#define EVENTS_OF_READ 8 /* cost about as much as one read */
+#define PUMP_ROUNDS 64   /* reads in one turn: more than a socket holds */
 
 void cordon_agent_link_open(struct cordon_agent_exec *exec)
 {
@@ -143,13 +144,17 @@ static bool pump_driver(struct cordon_agent *agent, struct cordon_agent_exec *ex
         close_link(exec);
         return false;
     }
+    unsigned events = 0;
     const char *at = data;
     size_t size = (size_t)n;
     struct cordon_driver_event event;
     do {
         event = cordon_driver_read(&exec->reader, &at, &size);
         handle_event(agent, exec, &event, &fd);
+        events++;
     } while (event.type != CORDON_DRIVER_MORE && event.type != CORDON_DRIVER_BROKEN);
+    if (exec->state == CORDON_AGENT_RUNNING && n / events < CORDON_AGENT_SMALL)
+        cordon_agent_pace_spend(exec, 1 + events / EVENTS_OF_READ);
     return exec->driver_fd >= 0;
 }
 
@@ -164,6 +169,8 @@ static bool pump_result(struct cordon_agent *agent, struct cordon_agent_exec *ex
         cordon_close(&exec->result_fd);
         return false;
     }
+    if (n < CORDON_AGENT_SMALL)
+        cordon_agent_pace_spend(exec, 1);
     exec->result_bytes += (uint64_t)n;
     if (exec->result_bytes > CORDON_DRIVER_RESULT_MAX) {
         static const char text[] = "the result is larger than 16 MiB";

@@ -221,10 +221,10 @@ static const struct timespec *next_timeout(const struct cordon_agent *agent, str
         const struct cordon_agent_exec *exec = &agent->execs[i];
         if (exec->state == CORDON_AGENT_ENDING && !exec->settled)
             sooner(&when, exec->settle_by_us);
-        if (exec->state == CORDON_AGENT_RUNNING)
+        if (exec->state == CORDON_AGENT_RUNNING) {
             sooner(&when, exec->deadline_us);
-        if (exec->listener >= 0)
             sooner(&when, exec->rest_until_us);
+        }
     }
     if (agent->reap_again)
         when = now;

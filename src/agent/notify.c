@@ -2,9 +2,6 @@
 /*
  * Denied system calls: the filter suspends the caller and tells us; we remember the name and answer with an errno, so
  * that the caller goes on. The call itself is never let through, so nothing of the caller's memory needs a look.
- *
- * Our work is in nobody's CPU account, and may be done at real-time priority. So after the first thousand calls, which
- * are answered at once, there are no more than a steady few: we rest, and the callers wait, which costs nothing.
  */
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -12,14 +9,10 @@
 #include <sys/ioctl.h>
 
 #include "agent/agent.h"
-#include "base/clock.h"
 #include "base/fd.h"
 #include "isolate/filter.h"
 
-#define ROUNDS 16       /* answers a turn, so that a program that does nothing else can't starve the rest */
-#define CALL_US 500     /* what one answer uses up of the time that passes: 2,000 a second */
-#define SAVED_US 500000 /* of which this much is saved up: 1,000 answers */
-#define REST_US 10000   /* once it is used up */
+#define ROUNDS 16 /* answers a turn, so that a program that does nothing else can't starve the rest */
 
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS _IOW('!', 4, __u64)
@@ -70,19 +63,6 @@ static bool answer_one(struct cordon_agent_exec *exec)
     return ioctl(exec->listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) == 0 || errno == ENOENT;
 }
 
-/* False: it is time for a rest. */
-static bool spend(struct cordon_agent_exec *exec)
-{
-    uint64_t now = cordon_now_us();
-    if (exec->spent_us + SAVED_US < now)
-        exec->spent_us = now - SAVED_US;
-    exec->spent_us += CALL_US;
-    if (exec->spent_us < now)
-        return true;
-    exec->rest_until_us = now + REST_US;
-    return false;
-}
-
 static void on_notify(struct cordon_agent *agent, struct cordon_agent_exec *exec, short events)
 {
     (void)agent;
@@ -96,7 +76,8 @@ static void on_notify(struct cordon_agent *agent, struct cordon_agent_exec *exec
             cordon_close(&exec->listener); /* callers get ENOSYS from the kernel from now on */
             return;
         }
-        if (!spend(exec))
+        cordon_agent_pace_spend(exec, 1);
+        if (cordon_agent_pace_rests(exec))
             return;
         if (poll(&again, 1, 0) != 1 || !(again.revents & POLLIN)) /* RECV would wait */
             return;
@@ -105,8 +86,6 @@ static void on_notify(struct cordon_agent *agent, struct cordon_agent_exec *exec
 
 void cordon_agent_notify_watch(struct cordon_agent *agent, struct cordon_agent_exec *exec)
 {
-    if (exec->rest_until_us && cordon_now_us() >= exec->rest_until_us)
-        exec->rest_until_us = 0;
-    if (exec->listener >= 0 && !exec->rest_until_us)
+    if (exec->listener >= 0)
         cordon_agent_watch(agent, exec->listener, POLLIN, on_notify, exec);
 }

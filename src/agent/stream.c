@@ -79,6 +79,8 @@ bool cordon_agent_stream_pump(struct cordon_agent *agent, struct cordon_agent_ex
     }
     stream->empty = false;
     stream->total += (uint64_t)n;
+    if (n < CORDON_AGENT_SMALL)
+        cordon_agent_pace_spend(exec, 1);
     check_kill(agent, exec, stream->total);
     return true;
 }

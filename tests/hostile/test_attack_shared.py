@@ -171,8 +171,8 @@ said(calls=n)
 """
 
 
-def test_denied_calls_do_not_cost_the_host(backend):
-    """The agent answers them with CPU time of its own, at real-time priority: not for ever."""
+def agent_seconds(backend, code):
+    """(CPU time that the agent of the run spent, answer, said)"""
     before = {pid: ticks(pid) for pid in agent_of(backend)}
     spent = {}
 
@@ -180,11 +180,35 @@ def test_denied_calls_do_not_cost_the_host(backend):
         spent.update({pid: ticks(pid) - before.get(pid, 0) for pid in agent_of(backend)})
         return 0
 
-    with Held(backend, FLOOD, timeout_s=10) as attack:
+    with Held(backend, code, timeout_s=10) as attack:
         most_during(attack, look)
-    outcome = exited(attack.answer)
-    assert outcome["syscalls_denied"] == attack.said["calls"] and outcome["blocked_syscall"] == "ptrace"
-    assert max(spent.values()) / os.sysconf("SC_CLK_TCK") < 0.25, (spent, attack.said)
+    return max(spent.values()) / os.sysconf("SC_CLK_TCK"), attack.answer, attack.said
+
+
+def test_denied_calls_do_not_cost_the_host(backend):
+    """The agent answers them with CPU time of its own, at real-time priority: not for ever."""
+    seconds, answer, said = agent_seconds(backend, FLOOD)
+    outcome = exited(answer)
+    assert outcome["syscalls_denied"] == said["calls"] and outcome["blocked_syscall"] == "ptrace"
+    assert seconds < 0.25, said
+
+
+@pytest.mark.parametrize(
+    "name, what",
+    [
+        ("output", "os.write(2, b'x')"),
+        ("results", "os.write(3, struct.pack('<BBHI', 64, 0, 0, 1) + b'x')"),
+    ],
+)
+def test_single_bytes_do_not_cost_the_host(backend, name, what):
+    """Reading each byte that is written alone would cost the agent as much as it costs the program."""
+    loop = f"end = time.monotonic() + 2; n = 0\nwhile time.monotonic() < end: {what}; n += 1\nsaid(wrote=n)"
+    seconds, answer, said = agent_seconds(backend, loop)
+    outcome = exited(answer)
+    assert seconds < 0.3, (seconds, said)
+    assert said["wrote"] > 1000
+    if name == "output":
+        assert outcome["stderr"]["bytes"] == said["wrote"]
 
 
 def test_a_few_denied_calls_are_quick(backend):
