@@ -6,18 +6,39 @@
  * With Accept: application/x-ndjson each event is a line that leaves as it happens. The answer leaves first; guest and
  * place are given back afterwards (finish, or the stream's close), except where the answer may have to wait for its
  * reader: then they are given back before.
+ *
+ * So that a stream's slow reader keeps neither longer than its program lives, a stream that stalls is read ahead: a
+ * thread of its own takes all further events as they come, and the reader gets its lines from what that has collected.
+ * What so waits for readers without holding a place has a bound, all together; beyond it readers slow their runs.
  */
 #include "door/native_run.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "core/metrics.h"
 #include "core/run.h"
 #include "door/door.h"
 
 #define LEAVES_AT_ONCE (64u << 10) /* less than what a socket takes without its reader */
+#define UNREAD_MAX (256u << 20)
+
+static atomic_size_t unread; /* bytes of answers whose runs are over, or read ahead, until they are sent */
+
+struct ahead {
+    bool on; /* the run's events belong to the thread */
+    pthread_t thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    struct cordon_buf lines;
+    int more;    /* as a stream's next says it */
+    bool closed; /* nobody takes lines any longer */
+};
 
 struct native_run {
     struct cordon_run_request request;
@@ -25,11 +46,42 @@ struct native_run {
     struct cordon_event_writer writer;
     struct cordon_event first; /* pulled before the status was chosen; type 0: none */
     bool say_queued, ended;
+    struct ahead ahead;
+    size_t charged; /* of unread */
 };
+
+static bool charge(struct native_run *run, size_t size)
+{
+    if (atomic_fetch_add(&unread, size) + size > UNREAD_MAX) {
+        atomic_fetch_sub(&unread, size);
+        return false;
+    }
+    run->charged += size;
+    return true;
+}
+
+/* A client that is gone cancels what is still read ahead. */
+static void end_ahead(struct native_run *run)
+{
+    struct ahead *ahead = &run->ahead;
+    pthread_mutex_lock(&ahead->lock);
+    if (ahead->more > 0)
+        (void)shutdown(run->request.request.cancel_fd, SHUT_RD); /* the client may have done so already */
+    ahead->closed = true;
+    pthread_cond_broadcast(&ahead->changed);
+    pthread_mutex_unlock(&ahead->lock);
+    (void)pthread_join(ahead->thread, NULL); /* is joinable, and not this one */
+    pthread_mutex_destroy(&ahead->lock);
+    pthread_cond_destroy(&ahead->changed);
+    cordon_buf_done(&ahead->lines);
+}
 
 static void close_run(void *context)
 {
     struct native_run *run = context;
+    if (run->ahead.on)
+        end_ahead(run);
+    atomic_fetch_sub(&unread, run->charged);
     cordon_live_close(run->live);
     cordon_run_request_done(&run->request);
     free(run);
@@ -50,10 +102,9 @@ static int next_event(struct native_run *run, struct cordon_event *event, struct
     return got > 0;
 }
 
-static int next_line(void *context, struct cordon_buf *out)
+static int pull_line(struct native_run *run, struct cordon_buf *out)
 {
     static const char queued[] = "{\"type\":\"queued\"}\n";
-    struct native_run *run = context;
     struct cordon_event event;
     if (run->ended)
         return 0;
@@ -70,7 +121,70 @@ static int next_line(void *context, struct cordon_buf *out)
     return more;
 }
 
-static const struct cordon_http_stream ndjson = {.next = next_line, .close = close_run};
+static void *read_ahead(void *context)
+{
+    struct native_run *run = context;
+    struct ahead *ahead = &run->ahead;
+    struct cordon_buf out = CORDON_BUF_INIT(ahead->lines.max);
+    int more;
+    do {
+        out.size = 0;
+        more = pull_line(run, &out);
+        bool fits = charge(run, out.size);
+        pthread_mutex_lock(&ahead->lock);
+        while (!fits && ahead->lines.size && !ahead->closed)
+            pthread_cond_wait(&ahead->changed, &ahead->lock);
+        if (out.failed || cordon_buf_append(&ahead->lines, out.data, out.size) < 0)
+            more = -ENOMEM;
+        ahead->more = more;
+        pthread_cond_broadcast(&ahead->changed);
+        pthread_mutex_unlock(&ahead->lock);
+    } while (more > 0);
+    cordon_live_close(CORDON_TAKE(run->live));
+    cordon_buf_done(&out);
+    return NULL;
+}
+
+static int take_lines(struct ahead *ahead, struct cordon_buf *out)
+{
+    pthread_mutex_lock(&ahead->lock);
+    while (!ahead->lines.size && ahead->more > 0)
+        pthread_cond_wait(&ahead->changed, &ahead->lock);
+    int more = ahead->more;
+    if (cordon_buf_append(out, ahead->lines.data, ahead->lines.size) < 0)
+        more = -ENOMEM;
+    cordon_buf_done(&ahead->lines);
+    pthread_cond_broadcast(&ahead->changed);
+    pthread_mutex_unlock(&ahead->lock);
+    return more;
+}
+
+static void begin_ahead(void *context)
+{
+    struct native_run *run = context;
+    struct ahead *ahead = &run->ahead;
+    if (ahead->on)
+        return;
+    if (run->ended) {
+        cordon_live_close(CORDON_TAKE(run->live));
+        return;
+    }
+    *ahead = (struct ahead){.lines = CORDON_BUF_INIT(SIZE_MAX / 2), .more = 1};
+    pthread_mutex_init(&ahead->lock, NULL); /* default attributes: can't fail */
+    pthread_cond_init(&ahead->changed, NULL);
+    int r = pthread_create(&ahead->thread, NULL, read_ahead, run);
+    ahead->on = r == 0;
+    if (r)
+        cordon_log(CORDON_LOG_WARN, "no thread for a stream with a slow reader: it may keep its place", NULL);
+}
+
+static int next_line(void *context, struct cordon_buf *out)
+{
+    struct native_run *run = context;
+    return run->ahead.on ? take_lines(&run->ahead, out) : pull_line(run, out);
+}
+
+static const struct cordon_http_stream ndjson = {.next = next_line, .close = close_run, .stalled = begin_ahead};
 
 static int collect(struct native_run *run, struct cordon_answer *answer, struct cordon_error *err)
 {
@@ -97,7 +211,7 @@ static int reply_whole(struct cordon_http_request *request, struct native_run *r
         struct cordon_json json = {.buf = &body};
         cordon_answer_write(answer, &json);
         (void)cordon_buf_append(&body, "\n", 1); /* sticky, seen by the reply */
-        if (body.size > LEAVES_AT_ONCE)
+        if (body.size > LEAVES_AT_ONCE && charge(run, body.size))
             cordon_live_close(CORDON_TAKE(run->live)); /* a slow reader must not keep guest and place */
         r = cordon_http_reply(request, 200, "application/json", &body);
         if (r < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "base/json.h"
 #include "http/internal.h"
 
+#define PIECE (16u << 10)         /* a socket that can be written to takes as much at once */
 #define PENDING_KEEP (256u << 10) /* a larger buffer is given back once its content left */
 
 /* The reply of a request on its way through libmicrohttpd, cut to pieces of the size that it asks for. */
@@ -14,6 +16,7 @@ struct outflow {
     const struct cordon_http_stream *stream;
     void *context;
     struct MHD_Connection *mhd;
+    int fd;
     unsigned idle_timeout_s;
     struct cordon_buf pending;
     size_t sent; /* of pending */
@@ -49,6 +52,12 @@ static int fill(struct outflow *flow)
     return flow->pending.size > 0;
 }
 
+static bool is_stalled(const struct outflow *flow)
+{
+    struct pollfd fd = {.fd = flow->fd, .events = POLLOUT};
+    return poll(&fd, 1, 0) == 0;
+}
+
 static ssize_t read_outflow(void *context, uint64_t position, char *to, size_t room)
 {
     struct outflow *flow = context;
@@ -60,6 +69,10 @@ static ssize_t read_outflow(void *context, uint64_t position, char *to, size_t r
     size_t size = flow->pending.size - flow->sent;
     if (size > room)
         size = room;
+    if (size > PIECE)
+        size = PIECE;
+    if (flow->stream->stalled && is_stalled(flow))
+        flow->stream->stalled(flow->context);
     memcpy(to, flow->pending.data + flow->sent, size);
     flow->sent += size;
     return (ssize_t)size;
@@ -143,10 +156,11 @@ int cordon_http_reply_stream(struct cordon_http_request *request, const char *ty
     *flow = (struct outflow){.stream = stream,
                              .context = context,
                              .mhd = request->mhd,
+                             .fd = request->fd,
                              .idle_timeout_s = request->server->config.idle_timeout_s,
                              .pending = CORDON_BUF_INIT(SIZE_MAX / 2)};
     struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 32768, read_outflow, flow, close_outflow);
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE, read_outflow, flow, close_outflow);
     if (!response) {
         close_outflow(flow);
         return -ENOMEM;

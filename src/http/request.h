@@ -40,6 +40,7 @@ int cordon_http_reply_error(struct cordon_http_request *request, const struct co
 struct cordon_http_stream {
     int (*next)(void *context, struct cordon_buf *out); /* 1: there is more; 0: that was the end; negative: break off */
     void (*close)(void *context);                       /* always called, once, also when the client left */
+    void (*stalled)(void *context); /* may be NULL: what is there now has to wait for its reader; may come often */
 };
 /* Takes context: on failure the stream is closed as well. */
 int cordon_http_reply_stream(struct cordon_http_request *request, const char *type,

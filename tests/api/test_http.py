@@ -449,6 +449,16 @@ class TestQueue:
             sock.close()
 
 
+def slow_stream(made, body):
+    """A stream whose head has come, on a socket that takes little."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", made.port))
+    sock.sendall(raw_request(made, body).replace(b"\r\n\r\n", b"\r\nAccept: application/x-ndjson\r\n\r\n", 1))
+    assert sock.recv(15, socket.MSG_PEEK).startswith(b"HTTP/1.1 200")
+    return sock
+
+
 class TestStrangersAndSnails:
     def test_idle_connections_without_a_key_lock_nobody_out(self, own):
         made = own(connections=8)
@@ -473,6 +483,32 @@ class TestStrangersAndSnails:
             assert sock.recv(15, socket.MSG_PEEK).startswith(b"HTTP/1.1 200")
             began = time.monotonic()
             assert made.run("print('next')")["stdout"] == "next\n" and time.monotonic() - began < 5
+
+    @pytest.mark.parametrize("after", ["", "while True: time.sleep(9)"], ids=["ends", "deadline"])
+    def test_a_stream_that_is_not_read_keeps_no_place(self, own, after):
+        made = own(max_runs=1, stdout_kb=20000)
+        code = f"import time\nfor _ in range(150): print('x' * 100000, flush=True)\n{after}"
+        body = json.dumps({"language": "python", "code": code, "timeout_s": 4}).encode()
+        with slow_stream(made, body) as sock:
+            began = time.monotonic()
+            assert made.run("print('next')")["stdout"] == "next\n" and time.monotonic() - began < 8
+            rest = http.client.HTTPResponse(sock)
+            rest.begin()
+            events = [json.loads(line) for line in rest.read().splitlines()]
+            text = "".join(event["data"] for event in events if event["type"] == "stdout")
+            assert text == ("x" * 100000 + "\n") * 150
+            outcome = events[-1]["outcome"]
+            assert outcome["cause"] == ("timeout" if after else "exited"), outcome
+            assert outcome["stdout"] == {"bytes": 15000150, "kept": 15000150, "truncated": False}
+
+    def test_a_stream_that_is_not_read_ends_with_its_client(self, own):
+        made = own(max_runs=1, stdout_kb=20000)
+        code = "import time\nprint('x' * 15000000, flush=True)\ntime.sleep(60)"
+        body = json.dumps({"language": "python", "code": code, "timeout_s": 60}).encode()
+        with slow_stream(made, body):
+            time.sleep(2)
+        began = time.monotonic()
+        assert made.run("print('next')")["stdout"] == "next\n" and time.monotonic() - began < 5
 
     def test_bodies_of_waiting_streams_are_counted(self, own):
         made = own(max_runs=1, body_mb=1, disk_mb=64)
