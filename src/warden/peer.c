@@ -97,8 +97,12 @@ static bool receive(struct cordon_peer *peer, bool *more)
         cordon_peer_refuse(lease, -EBADMSG, "malformed request");
         cordon_close(&lease);
     }
-    cordon_log(CORDON_LOG_WARN, "malformed message of a gateway dropped", "size", CORDON_NUM(n), NULL);
-    return n >= 0 || n == -EMSGSIZE; /* any other error is the socket's end */
+    bool lost = n < 0 && n != -EMSGSIZE; /* the socket's end, e.g. with our hello unread */
+    if (lost)
+        cordon_log(CORDON_LOG_INFO, "a gateway is gone", "error", strerror((int)-n), NULL);
+    else
+        cordon_log(CORDON_LOG_WARN, "malformed message of a gateway dropped", "size", CORDON_NUM(n), NULL);
+    return !lost;
 }
 
 static void on_peer(struct cordon_source *source, uint32_t events)
