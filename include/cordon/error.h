@@ -15,9 +15,9 @@
     X(UNAUTHENTICATED, "unauthenticated", 401, "unauthenticated", 125, "no valid key came with the request")           \
     X(FORBIDDEN, "forbidden", 403, "permission_denied", 125, "the key lacks the scope that this needs")                \
     X(REFUSED, "refused", 403, "failed_precondition", 126, "policy refused to run the code on this backend")           \
-    X(NOT_FOUND, "not_found", 404, "not_found", 125, "no such route or object")                                        \
+    X(NOT_FOUND, "not_found", 404, "not_found", 2, "no such route or object")                                          \
     X(CONFLICT, "conflict", 409, "already_exists", 125, "the object is in a state that does not allow this")           \
-    X(TOO_LARGE, "too_large", 413, "resource_exhausted", 125, "a part of the request is larger than its limit")        \
+    X(TOO_LARGE, "too_large", 413, "resource_exhausted", 2, "a part of the request is larger than its limit")          \
     X(QUOTA, "quota_exceeded", 429, "resource_exhausted", 125, "the key has used up its share; try again later")       \
     X(CANCELLED, "cancelled", 499, "canceled", 125, "the client went away or cancelled")                               \
     X(INFRASTRUCTURE, "infrastructure", 500, "internal", 125, "the sandbox itself failed, not the code in it")         \
