@@ -68,6 +68,8 @@ static void say_host_memory(struct cordon_run *run)
                    outcome->memory_peak_bytes >> 20);
 }
 
+/* Which processes they were the kernel does not tell: a program that killed itself after its child was killed for
+ * memory looks the same as one that was killed itself. The message says only what is known. */
 static void say_memory(struct cordon_run *run)
 {
     struct cordon_outcome *outcome = &run->outcome;
@@ -78,8 +80,10 @@ static void say_memory(struct cordon_run *run)
     say(outcome, CORDON_CAUSE_MEMORY, 137, "memory_mb");
     outcome->signal = SIGKILL;
     (void)snprintf(outcome->message, sizeof outcome->message,
-                   "the program was killed because it needed more than its memory limit of %" PRIu64 " MiB (memory_mb)",
-                   run->request->limits.memory_bytes >> 20);
+                   "the program needed more than its memory limit of %" PRIu64 " MiB (memory_mb), for which %" PRIu32
+                   " of its processes %s killed",
+                   run->request->limits.memory_bytes >> 20, outcome->oom_kills,
+                   outcome->oom_kills == 1 ? "was" : "were");
 }
 
 static void say_signalled(struct cordon_outcome *outcome, int signal)

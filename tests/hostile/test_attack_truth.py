@@ -127,6 +127,24 @@ sys.exit(5)
     assert (outcome["cause"], answer["exit_code"]) == ("exited", 5), outcome
 
 
+def test_a_kill_after_a_child_was_killed_for_memory(backend):
+    """The kernel does not tell who was killed: the message must not either."""
+    outcome = backend.attack(
+        """
+pid = os.fork()
+if pid == 0:
+    attempt(put, '/proc/self/oom_score_adj', '1000')
+    x = []
+    while True: x.append(bytearray(1 << 20))
+os.waitpid(pid, 0)
+os.kill(os.getpid(), 9)
+""",
+        memory_mb=96,
+    )[0]["outcome"]
+    assert (outcome["cause"], outcome["limit_hit"], outcome["oom_kills"]) == ("memory", "memory_mb", 1), outcome
+    assert "1 of its processes" in outcome["message"] and "the program was killed" not in outcome["message"]
+
+
 def test_a_child_killed_by_the_parent_is_no_memory(backend):
     answer, _ = backend.attack("pid = os.fork()\nif pid == 0: time.sleep(10)\nos.kill(pid, 9); os.wait()\nsys.exit(0)")
     assert exited(answer)["oom_kills"] == 0
