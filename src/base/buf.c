@@ -81,6 +81,8 @@ int cordon_buf_appendf(struct cordon_buf *buf, const char *fmt, ...)
 
 void cordon_buf_consume(struct cordon_buf *buf, size_t size)
 {
+    if (size == 0)
+        return;
     if (size >= buf->size) {
         buf->size = 0;
     } else {
@@ -145,6 +147,8 @@ int cordon_buf_unbase64(struct cordon_buf *buf, const char *text, size_t size)
                 return -EINVAL;
             word = word << 6 | (unsigned)value;
         }
+        if (i + 4 == size && word & ((1u << 8 * padding) - 1))
+            return -EINVAL; /* bits that stand for nothing: another spelling of the same */
         *to++ = (char)(word >> 16);
         *to++ = (char)(word >> 8);
         *to++ = (char)word;
