@@ -203,3 +203,14 @@ void cordon_json_base64(struct cordon_json *json, const void *data, size_t size)
     (void)cordon_buf_base64(json->buf, data, size);
     (void)cordon_buf_append(json->buf, "\"", 1);
 }
+
+void cordon_json_error(struct cordon_json *json, const struct cordon_error *err)
+{
+    cordon_json_key(json, "error");
+    cordon_json_object_begin(json);
+    cordon_json_key(json, "kind");
+    cordon_json_text(json, cordon_error_name(err->kind));
+    cordon_json_key(json, "message");
+    cordon_json_text(json, err->message);
+    cordon_json_object_end(json);
+}

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/error.h"
 
 struct cordon_json {
     struct cordon_buf *buf;
@@ -38,5 +39,7 @@ void cordon_json_null(struct cordon_json *json);
 void cordon_json_ms(struct cordon_json *json, uint64_t us); /* microseconds as milliseconds with three decimals */
 void cordon_json_raw(struct cordon_json *json, const char *data, size_t size); /* already JSON */
 void cordon_json_base64(struct cordon_json *json, const void *data, size_t size);
+/* Within an object: "error":{"kind","message"}. */
+void cordon_json_error(struct cordon_json *json, const struct cordon_error *err);
 
 #endif

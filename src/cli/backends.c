@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cordon backends: asked of the daemon where there is one, else of a warden started for it. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +17,6 @@
 static const char help[] = "usage: cordon backends [--json]\n"
                            "\n"
                            "Lists the backends: what each can enforce here, and why one can not run code now.\n";
-
-static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
 
 static int ask_daemon(int fd, struct cordon_buf *to, struct cordon_error *err)
 {
@@ -127,17 +124,9 @@ int cordon_cli_backends(int argc, char **argv)
     struct cordon_settings *settings = NULL;
     struct cordon_error err = {0};
     bool json = false;
-    optind = 0;
-    opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
-        if (option == 'h')
-            return fputs(help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
-        if (option != 'j')
-            return cordon_cli_bad_option("backends", argv, option);
-        json = true;
-    }
-    if (optind < argc)
-        return cordon_cli_usage("backends", "no argument \"%.40s\" is known", argv[optind]);
+    int status = cordon_cli_json_option(argc, argv, help, &json);
+    if (status >= 0)
+        return status;
     int r = cordon_cli_settings(NULL, NULL, &settings, &err);
     if (r == 0)
         r = act(settings, json, &err);

@@ -21,6 +21,8 @@ int cordon_cli_usage(const char *command, const char *fmt, ...) CORDON_PRINTF(2,
 int cordon_cli_fail(const struct cordon_error *err);
 /* What getopt_long returned '?' or ':' for, said; returns 2. */
 int cordon_cli_bad_option(const char *command, char **argv, int option);
+/* The whole command line of a command that knows only --json and --help: -1 to go on, else its exit status. */
+int cordon_cli_json_option(int argc, char **argv, const char *help, bool *ret_json);
 /* Writes and wipes the buffer, with a newline behind it: 0, or 125 when stdout can't be written. */
 int cordon_cli_print(struct cordon_buf *buf);
 

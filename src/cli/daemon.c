@@ -26,6 +26,20 @@ static int check_peer(int fd, const char *folder, struct cordon_error *err)
         (unsigned)peer.uid);
 }
 
+/* errno says why. One that may be there but is not to be reached is an error where its folder was given; else it is
+ * told and we do without. */
+static int do_without(const struct cordon_settings *settings, const char *folder, struct cordon_error *err)
+{
+    int r = -errno;
+    if (r == -ENOENT || r == -ENOTDIR || r == -ECONNREFUSED)
+        return -ENOENT;
+    if (cordon_settings_source(settings, CORDON_SET_STATE) != CORDON_SOURCE_DEFAULT)
+        return cordon_fail_errno(err, r, "asking the daemon of state folder %.300s", folder);
+    (void)fprintf(stderr, "cordon: no daemon is asked: state folder %s: %s\n", folder,
+                  strerror(-r)); /* nobody to tell */
+    return -ENOENT;
+}
+
 int cordon_daemon_connect(const struct cordon_settings *settings, struct cordon_error *err)
 {
     struct cordon_state state;
@@ -35,13 +49,13 @@ int cordon_daemon_connect(const struct cordon_settings *settings, struct cordon_
         return r;
     cordon_autoclose int folder = open(state.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
-        return -ENOENT; /* no folder, no daemon */
+        return do_without(settings, state.path, err);
     (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/cordon.sock", folder); /* fits */
     cordon_autoclose int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return cordon_fail_errno(err, -errno, "a socket");
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
-        return -ENOENT;
+        return do_without(settings, state.path, err);
     r = check_peer(fd, state.path, err);
     return r < 0 ? r : CORDON_TAKE_FD(fd);
 }

@@ -4,10 +4,10 @@
 #define CORDON_CLI_DAEMON_H
 
 #include "core/settings.h"
-#include "http/reader.h"
+#include "cli/http_reader.h"
 
-/* A connected socket; -ENOENT (err untouched) when no daemon answers there; else an error. Who answers must be root or
- * ourselves. */
+/* A connected socket; -ENOENT (err untouched) when no daemon answers there, or none can be reached in the usual state
+ * folder; else an error. Who answers must be root or ourselves. */
 int cordon_daemon_connect(const struct cordon_settings *settings, struct cordon_error *err);
 /* Sends a request (body may be NULL). accept: a media type. */
 int cordon_daemon_send(int fd, const char *method, const char *path, const char *accept, const struct cordon_buf *body,

@@ -2,7 +2,6 @@
 /* cordon doctor: what this host lacks, each thing found by trying it, with what mends it; and what a running daemon
  * says. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,8 +18,6 @@ static const char help[] =
     "Tries each thing that isolation needs on this host; tells what is missing and what mends it. Asks a\n"
     "running daemon whether it is ready. Exit status 1: something that is needed is missing.\n";
 
-static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
-
 static const char *const weights[] = {
     [CORDON_PROBE_NEEDED] = "needed", [CORDON_PROBE_LESSENS] = "lessens", [CORDON_PROBE_INFO] = "info"};
 
@@ -29,11 +26,12 @@ struct findings {
     size_t count;
     bool ok;                         /* all that is needed is there */
     struct cordon_http_reader ready; /* status 0: no daemon */
+    struct cordon_error why;         /* it can not be asked */
 };
 
 static void ask_daemon(const struct cordon_settings *settings, struct findings *to)
 {
-    cordon_autoclose int fd = cordon_daemon_connect(settings, NULL);
+    cordon_autoclose int fd = cordon_daemon_connect(settings, &to->why);
     if (fd >= 0 && cordon_daemon_get(fd, "/readyz", &to->ready, NULL) < 0)
         to->ready.status = 0; /* it went away: as if there were none */
     while (to->ready.body.size && to->ready.body.data[to->ready.body.size - 1] == '\n')
@@ -64,7 +62,8 @@ static void print_text(const struct findings *findings)
             (void)printf("%-8s %-28s mend: %s\n", "", "", probe->fix);
     }
     if (!findings->ready.status)
-        (void)printf("%-8s %-28s %s\n", "-", "daemon", "none answers on the state folder's socket");
+        (void)printf("%-8s %-28s %s\n", "-", "daemon",
+                     findings->why.kind ? findings->why.message : "none answers on the state folder's socket");
     else
         (void)printf("%-8s %-28s %.*s\n", findings->ready.status == 200 ? "ok" : "MISSING", "daemon",
                      (int)findings->ready.body.size, findings->ready.body.data);
@@ -110,22 +109,14 @@ int cordon_cli_doctor(int argc, char **argv)
     struct cordon_settings *settings = NULL;
     struct cordon_error err = {0};
     bool json = false;
-    optind = 0;
-    opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
-        if (option == 'h')
-            return fputs(help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
-        if (option != 'j')
-            return cordon_cli_bad_option("doctor", argv, option);
-        json = true;
-    }
-    if (optind < argc)
-        return cordon_cli_usage("doctor", "no argument \"%.40s\" is known", argv[optind]);
+    int status = cordon_cli_json_option(argc, argv, help, &json);
+    if (status >= 0)
+        return status;
     if (cordon_cli_settings(NULL, NULL, &settings, &err) < 0)
         return cordon_cli_fail(&err);
     examine(settings, &findings);
     cordon_settings_free(settings);
-    int status = findings.ok ? 0 : 1;
+    status = findings.ok ? 0 : 1;
     if (json && print_json(&findings) != 0)
         status = CORDON_EXIT_FAILURE;
     if (!json)

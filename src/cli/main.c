@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sanitize.h"
 #include "cli/cli.h"
 #include "supervisor/roles.h"
 
@@ -47,13 +49,27 @@ int cordon_cli_fail(const struct cordon_error *err)
 
 int cordon_cli_bad_option(const char *command, char **argv, int option)
 {
-    extern int optind, optopt;
     char letter[3] = {'-', (char)optopt, '\0'};
     const char *word = argv[optind - 1];
     /* For a letter in a cluster getopt has not moved on. */
     if (optopt > 32 && optopt < 127 && strncmp(word, "--", 2) != 0)
         word = letter;
     return cordon_cli_usage(command, option == ':' ? "%s needs a value" : "%s is no option of this command", word);
+}
+
+int cordon_cli_json_option(int argc, char **argv, const char *help, bool *ret_json)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+    optind = 0;
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
+        if (option == 'h')
+            return fputs(help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
+        if (option != 'j')
+            return cordon_cli_bad_option(argv[0], argv, option);
+        *ret_json = true;
+    }
+    return optind < argc ? cordon_cli_usage(argv[0], "no argument \"%.40s\" is known", argv[optind]) : -1;
 }
 
 int cordon_cli_print(struct cordon_buf *buf)
@@ -115,12 +131,7 @@ static int help_command(int argc, char **argv)
     return command->function(2, arguments);
 }
 
-#ifdef __has_feature
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CORDON_SANITIZED
 /* What gives up its privileges can't be examined at its end: there is no /proc, and the filter refuses ptrace. */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void)

@@ -43,16 +43,17 @@ static void watch_interrupts(int fd)
     (void)sigaction(SIGTERM, &action, NULL);
 }
 
-/* Shows the whole lines that the body has by now. */
-static int show_lines(struct cordon_http_reader *http, struct cordon_event_reader *reader, struct cordon_run_show *show,
-                      struct cordon_error *err)
+/* Shows the whole lines that the body has by now. *seen: what of it is known to hold no newline. */
+static int show_lines(struct cordon_http_reader *http, size_t *seen, struct cordon_event_reader *reader,
+                      struct cordon_run_show *show, struct cordon_error *err)
 {
     size_t at = 0;
     int r = 0;
     while (r >= 0 && at < http->body.size) {
         struct cordon_event event;
         const char *line = http->body.data + at;
-        const char *end = memchr(line, '\n', http->body.size - at);
+        const char *end = memchr(line + *seen, '\n', http->body.size - at - *seen);
+        *seen = end ? 0 : http->body.size - at;
         if (!end)
             break;
         r = cordon_event_read(reader, line, (size_t)(end - line), &event, err);
@@ -68,10 +69,11 @@ static int follow_daemon(int fd, struct cordon_run_show *show, struct cordon_err
 {
     struct cordon_http_reader http = CORDON_HTTP_READER_INIT(SIZE_MAX / 2);
     struct cordon_event_reader reader = {.name = NULL};
+    size_t seen = 0;
     int more;
     do {
         more = cordon_daemon_read(fd, &http, err);
-        if (more >= 0 && http.status == 200 && show_lines(&http, &reader, show, err) < 0)
+        if (more >= 0 && http.status == 200 && show_lines(&http, &seen, &reader, show, err) < 0)
             more = -EIO;
     } while (more > 0);
     if (more == 0 && http.status != 200)
@@ -88,7 +90,10 @@ static int run_by_daemon(int fd, const struct cordon_buf *body, struct cordon_ru
 {
     watch_interrupts(fd);
     int r = cordon_daemon_send(fd, "POST", "/v1/runs", "application/x-ndjson", body, err);
-    return r < 0 ? r : follow_daemon(fd, show, err);
+    if (r == 0)
+        r = follow_daemon(fd, show, err);
+    cancel_socket = -1;
+    return r;
 }
 
 static int follow_live(struct cordon_live *live, struct cordon_run_show *show, struct cordon_error *err)
@@ -122,29 +127,13 @@ static int run_request(const struct cordon_settings *settings, struct cordon_run
     return r;
 }
 
-static bool is_blank(const struct cordon_bytes *code)
-{
-    for (size_t i = 0; i < code->size; i++)
-        if (!strchr(" \t\r\n\f\v", code->data[i]) || !code->data[i])
-            return false;
-    return true;
-}
-
-static int check_backend(const struct cordon_settings *settings, const struct cordon_run_request *request,
-                         struct cordon_error *err)
-{
-    const struct cordon_backend *backend;
-    const char *name =
-        *request->backend ? request->backend : cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND);
-    return cordon_registry_find(name, *request->backend ? "-b" : "CORDON_BACKEND", &backend, err);
-}
-
 /* A bad request or an unknown backend is told before a warden is started for it; nothing needs none at all. */
 static int run_alone(const struct cordon_settings *settings, const struct cordon_buf *body,
                      struct cordon_run_show *show, struct cordon_error *err)
 {
     struct cordon_run_request request;
     struct cordon_oneshot oneshot = {.peer = -1};
+    const struct cordon_backend *backend;
     cordon_registry_setup(cordon_backend_builtin);
     cordon_admission_setup(settings);
     int r = cordon_registry_check(settings, err);
@@ -152,8 +141,8 @@ static int run_alone(const struct cordon_settings *settings, const struct cordon
         r = cordon_run_request_parse(settings, body->data, body->size, &request, err);
     if (r < 0)
         return r;
-    r = check_backend(settings, &request, err);
-    if (r == 0 && !is_blank(&request.request.code))
+    r = cordon_run_request_backend(settings, &request, &backend, err);
+    if (r == 0 && !cordon_request_blank(&request.request))
         r = cordon_oneshot_start(&oneshot, err);
     if (r == 0)
         r = run_request(settings, &request, show, err);

@@ -252,15 +252,8 @@ void cordon_answer_write(const struct cordon_answer *answer, struct cordon_json 
     cordon_json_text(json, outcome->backend);
     cordon_json_key(json, "timing");
     cordon_timing_write(outcome, json);
-    if (answer->error.kind != CORDON_ERROR_NONE) {
-        cordon_json_key(json, "error");
-        cordon_json_object_begin(json);
-        cordon_json_key(json, "kind");
-        cordon_json_text(json, cordon_error_name(answer->error.kind));
-        cordon_json_key(json, "message");
-        cordon_json_text(json, answer->error.message);
-        cordon_json_object_end(json);
-    }
+    if (answer->error.kind != CORDON_ERROR_NONE)
+        cordon_json_error(json, &answer->error);
     cordon_json_object_end(json);
 }
 

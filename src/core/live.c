@@ -50,8 +50,8 @@ static void usual_domains(struct cordon_live *live, const struct cordon_settings
     live->request.allowed_domain_count = count;
 }
 
-static int find_backend(const struct cordon_settings *settings, const struct cordon_run_request *run,
-                        const struct cordon_backend **ret, struct cordon_error *err)
+int cordon_run_request_backend(const struct cordon_settings *settings, const struct cordon_run_request *run,
+                               const struct cordon_backend **ret, struct cordon_error *err)
 {
     if (*run->backend)
         return cordon_registry_find(run->backend, "the request's backend", ret, err);
@@ -78,7 +78,7 @@ static int open_live(const struct cordon_settings *settings, const struct cordon
     const struct cordon_backend *backend;
     int r = cordon_run_request_check(settings, run, err);
     if (r == 0)
-        r = find_backend(settings, run, &backend, err);
+        r = cordon_run_request_backend(settings, run, &backend, err);
     if (r < 0)
         return r;
     bool blank = cordon_request_blank(&run->request);

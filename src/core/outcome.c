@@ -135,22 +135,6 @@ void cordon_timing_write(const struct cordon_outcome *outcome, struct cordon_jso
     cordon_json_object_end(json);
 }
 
-static void write_error_value(const struct cordon_error *err, struct cordon_json *json)
-{
-    cordon_json_key(json, "error");
-    cordon_json_object_begin(json);
-    pair_text(json, "kind", cordon_error_name(err->kind));
-    pair_text(json, "message", err->message);
-    cordon_json_object_end(json);
-}
-
-void cordon_error_write(const struct cordon_error *err, struct cordon_json *json)
-{
-    cordon_json_object_begin(json);
-    write_error_value(err, json);
-    cordon_json_object_end(json);
-}
-
 static struct cordon_json line_begin(struct cordon_buf *to, const char *type)
 {
     struct cordon_json json = {.buf = to};
@@ -168,7 +152,7 @@ static void line_end(struct cordon_json *json)
 void cordon_event_write_error(const struct cordon_error *err, struct cordon_buf *to)
 {
     struct cordon_json json = line_begin(to, "error");
-    write_error_value(err, &json);
+    cordon_json_error(&json, err);
     line_end(&json);
 }
 

@@ -14,7 +14,5 @@
 
 /* "python" for any of its spellings; NULL: not a language of ours. */
 const char *cordon_language_find(const char *name);
-/* Whether the code is only white space: then nothing is started. */
-bool cordon_request_blank(const struct cordon_request *request);
 
 #endif

@@ -34,6 +34,11 @@ void *cordon_run_request_alloc(struct cordon_run_request *request,
 int cordon_run_request_check(const struct cordon_settings *settings, const struct cordon_run_request *request,
                              struct cordon_error *err);
 void cordon_run_request_done(struct cordon_run_request *request);
+/* The backend that the request, else the setting, names. */
+int cordon_run_request_backend(const struct cordon_settings *settings, const struct cordon_run_request *request,
+                               const struct cordon_backend **ret, struct cordon_error *err);
+/* Whether the code is only white space: then nothing is started. */
+bool cordon_request_blank(const struct cordon_request *request);
 
 /* One live run through policy, queue and backend. */
 struct cordon_live;
@@ -94,7 +99,6 @@ void cordon_event_write_error(const struct cordon_error *err, struct cordon_buf 
 void cordon_outcome_write(const struct cordon_outcome *outcome, struct cordon_json *json);
 void cordon_timing_write(const struct cordon_outcome *outcome,
                          struct cordon_json *json); /* {queue_ms,start_ms,run_ms,total_ms} */
-void cordon_error_write(const struct cordon_error *err, struct cordon_json *json); /* {"error":{"kind","message"}} */
 
 const char *cordon_cause_name(enum cordon_cause cause);
 const char *cordon_isolation_name(enum cordon_isolation isolation);

@@ -85,15 +85,8 @@ static int readyz_get(struct cordon_http_request *request, struct cordon_error *
     cordon_json_object_begin(&json);
     cordon_json_key(&json, "ready");
     cordon_json_bool(&json, ready);
-    if (!ready) {
-        cordon_json_key(&json, "error");
-        cordon_json_object_begin(&json);
-        cordon_json_key(&json, "kind");
-        cordon_json_text(&json, cordon_error_name(why.kind));
-        cordon_json_key(&json, "message");
-        cordon_json_text(&json, why.message);
-        cordon_json_object_end(&json);
-    }
+    if (!ready)
+        cordon_json_error(&json, &why);
     cordon_json_key(&json, "version");
     cordon_json_text(&json, doors->version);
     cordon_json_key(&json, "backend");

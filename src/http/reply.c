@@ -131,13 +131,7 @@ int cordon_http_reply_error(struct cordon_http_request *request, const struct co
     struct cordon_buf body = CORDON_BUF_INIT(16384);
     struct cordon_json json = {.buf = &body};
     cordon_json_object_begin(&json);
-    cordon_json_key(&json, "error");
-    cordon_json_object_begin(&json);
-    cordon_json_key(&json, "kind");
-    cordon_json_text(&json, cordon_error_name(err->kind));
-    cordon_json_key(&json, "message");
-    cordon_json_text(&json, err->message);
-    cordon_json_object_end(&json);
+    cordon_json_error(&json, err);
     cordon_json_object_end(&json);
     (void)cordon_buf_append(&body, "\n", 1); /* sticky in body.failed, seen by the reply */
     /* A path that knows other methods is a 405, which the error table has no kind for. */

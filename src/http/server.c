@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sanitize.h"
 #include "http/internal.h"
 
 #define REFUSAL_CONNECTIONS 256u             /* beyond connections_max, to be told so */
@@ -26,12 +27,7 @@
 #define STRANGER_SCARCE_US (5u * 1000000ull) /* the same while connections_max are taken */
 #define POOL_BYTES (64u << 10)               /* of a connection: header in, pieces out; touched only as far as used */
 #define STACK_BYTES (256u << 10)
-#ifdef __has_feature
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__ /* frames are several times as large */
+#ifdef CORDON_SANITIZED /* frames are several times as large */
 #undef STACK_BYTES
 #define STACK_BYTES (2u << 20)
 #endif

@@ -68,6 +68,18 @@ def test_run(nobody, language, code):
     assert (done.status, done.text) == (0, "hi\n"), done
 
 
+def test_a_daemon_that_can_not_be_reached_is_told(nobody):
+    """Else the program would run elsewhere than was asked for."""
+    closed = tempfile.mkdtemp(prefix=PREFIX)  # root's, mode 0700
+    try:
+        done = nobody("run", "--state", os.path.join(closed, "state"), "-c", "print(1)")
+        assert done.status == 125 and closed in done.errors and "Permission denied" in done.errors, done
+        done = nobody("run", "-c", "print(1)", CORDON_STATE=closed)
+        assert done.status == 125 and closed in done.errors, done
+    finally:
+        os.rmdir(closed)
+
+
 def test_isolation_holds(nobody):
     done = nobody(
         "run",

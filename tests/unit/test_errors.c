@@ -26,6 +26,8 @@ static void every_kind_has_its_columns(void **state)
             assert_string_not_equal(cordon_error_name(k), cordon_error_name((enum cordon_error_kind)other));
     }
     assert_int_equal(cordon_error_exit(CORDON_ERROR_INVALID), 2);
+    assert_int_equal(cordon_error_exit(CORDON_ERROR_TOO_LARGE), 2);
+    assert_int_equal(cordon_error_exit(CORDON_ERROR_NOT_FOUND), 2);
     assert_int_equal(cordon_error_exit(CORDON_ERROR_REFUSED), 126);
     assert_int_equal(cordon_error_http(CORDON_ERROR_BUSY), 503);
 }
@@ -65,7 +67,9 @@ static void the_log_only_part_is_never_written(void **state)
     struct cordon_json json = {.buf = &buf};
     (void)cordon_fail(&err, -EIO, CORDON_ERROR_INFRASTRUCTURE, "it broke");
     cordon_error_detail(&err, "/secret/path");
-    cordon_error_write(&err, &json);
+    cordon_json_object_begin(&json);
+    cordon_json_error(&json, &err);
+    cordon_json_object_end(&json);
     cordon_event_write_error(&err, &buf);
     assert_null(strstr(buf.data, "secret"));
     assert_int_equal(strncmp(buf.data, "{\"error\":{\"kind\":\"infrastructure\",\"message\":\"it broke\"}}", 56), 0);

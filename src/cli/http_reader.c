@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http/reader.h"
+#include "cli/http_reader.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * The client's side of HTTP/1.1, for the command line that speaks to its own daemon: reads one answer out of bytes as
  * they come. Pure: no I/O; fuzzed (tests/fuzz/fuzz_http_reader.c).
  */
-#ifndef CORDON_HTTP_READER_H
-#define CORDON_HTTP_READER_H
+#ifndef CORDON_CLI_HTTP_READER_H
+#define CORDON_CLI_HTTP_READER_H
 
 #include <stdbool.h>
 #include <stdint.h>
