@@ -171,3 +171,12 @@ int cordon_sealed_memfd(const char *name, const void *data, size_t size)
         return -errno;
     return CORDON_TAKE_FD(fd);
 }
+
+DIR *cordon_opendir(int fd)
+{
+    cordon_autoclose int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    if (dir)
+        copy = -1; /* is dir's */
+    return dir;
+}

@@ -3,6 +3,7 @@
 #ifndef CORDON_BASE_FD_H
 #define CORDON_BASE_FD_H
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -24,6 +25,9 @@ int cordon_write_full(int fd, const void *data, size_t size);
 ssize_t cordon_read_file(int dir, const char *path, char *data, size_t size);
 /* Writes a small text to an existing file (cgroup files, /proc): 0 or negative errno. */
 int cordon_write_file(int dir, const char *path, const char *text);
+
+/* For reading the folder that fd is; fd is left as it is. NULL with errno. */
+DIR *cordon_opendir(int fd);
 
 /* One message on a SEQPACKET or STREAM unix socket with fds: bytes, 0 at the peer's end, or negative errno.
  * A send never raises SIGPIPE. A receive gives CLOEXEC fds; *nfds is room on entry and count on return; a message

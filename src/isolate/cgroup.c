@@ -83,12 +83,9 @@ static int run_pid(const char *name)
 /* Instances of a single run that died with it. They have no fixed name, so nobody else would remove them. */
 static void remove_dead_runs(const struct cordon_cgroup_tree *tree)
 {
-    int copy = openat(tree->base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-    if (!dir) {
-        cordon_close(&copy);
+    DIR *dir = cordon_opendir(tree->base);
+    if (!dir)
         return;
-    }
     struct dirent *entry;
     while ((entry = readdir(dir))) {
         int pid = run_pid(entry->d_name);

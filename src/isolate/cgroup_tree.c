@@ -103,12 +103,9 @@ static bool is_slot(const char *name)
 
 static void remove_slots(int group)
 {
-    int copy = openat(group, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-    if (!dir) {
-        cordon_close(&copy);
+    DIR *dir = cordon_opendir(group);
+    if (!dir)
         return;
-    }
     struct dirent *entry;
     while ((entry = readdir(dir))) {
         if (is_slot(entry->d_name))

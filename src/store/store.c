@@ -2,9 +2,8 @@
 /*
  * One SQLite connection under one lock, in WAL mode, so that the daemon and `cordon key` may have it open at once.
  *
- * Who opens it may be root (the command line) while the gateway is not: a new file goes to the owner of the folder, and
- * SQLite gives its side files to the owner of the file. Nothing in the folder is followed when it is a symbolic link,
- * since the gateway could have made one.
+ * Its folder was checked before (supervisor/state.h), and who opens it is the folder's owner. Nothing in the folder is
+ * followed when it is a symbolic link all the same.
  */
 #include "store/store.h"
 
@@ -13,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -96,58 +94,23 @@ static int migrate(struct cordon_store *store, struct cordon_error *err)
     return r;
 }
 
-static int make_folders(const char *path)
-{
-    char part[4096];
-    size_t size = strlen(path);
-    if (!size || size >= sizeof part)
-        return -ENAMETOOLONG;
-    memcpy(part, path, size + 1);
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = '\0';
-        if (mkdir(part, 0755) < 0 && errno != EEXIST)
-            return -errno;
-        *p = '/';
-    }
-    return mkdir(part, 0700) < 0 && errno != EEXIST ? -errno : 0;
-}
-
-/* The folder exists, is ours alone (mode 0700), and *ret is its real path. */
+/* *ret is its real path, as SQLite is told to follow no link. */
 static int open_folder(const char *state_dir, int *ret_fd, char **ret, struct cordon_error *err)
 {
-    struct stat st;
-    int r = make_folders(state_dir);
-    cordon_autofree char *real = r < 0 ? NULL : realpath(state_dir, NULL);
+    cordon_autofree char *real = realpath(state_dir, NULL);
     cordon_autoclose int fd = real ? open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    if (r == 0 && (fd < 0 || fstat(fd, &st) < 0))
-        r = -errno;
-    if (r == 0 && (st.st_mode & 077) && fchmod(fd, 0700) < 0)
-        r = -errno;
-    if (r < 0) {
-        (void)cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE,
-                          "the state folder %.200s can't be used: %s; choose another with --state or CORDON_STATE",
-                          state_dir, strerror(-r));
-        return r;
-    }
+    if (fd < 0)
+        return cordon_fail_errno(err, -errno, "the state folder %.200s", state_dir);
     *ret = CORDON_TAKE(real);
     *ret_fd = CORDON_TAKE_FD(fd);
     return 0;
 }
 
-/* Makes the file, for the folder's owner, before SQLite can make it with another mode. */
+/* Before SQLite can make it with another mode. */
 static int make_file(int folder, struct cordon_error *err)
 {
-    struct stat st;
     cordon_autoclose int fd = openat(folder, "cordon.db", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 && errno == EEXIST)
-        return 0;
-    if (fd < 0 || fstat(folder, &st) < 0 || (geteuid() == 0 && fchown(fd, st.st_uid, st.st_gid) < 0)) {
-        int r = -errno;
-        return cordon_fail_errno(err, r, "make the store's file");
-    }
-    return 0;
+    return fd < 0 && errno != EEXIST ? cordon_fail_errno(err, -errno, "make the store's file") : 0;
 }
 
 static int open_database(struct cordon_store *store, const char *path, struct cordon_error *err)

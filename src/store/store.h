@@ -11,8 +11,8 @@
 
 struct cordon_store;
 
-int cordon_store_open(const char *state_dir, struct cordon_store **ret,
-                      struct cordon_error *err); /* creates, migrates */
+/* The folder is there; the store in it is created, migrated. */
+int cordon_store_open(const char *state_dir, struct cordon_store **ret, struct cordon_error *err);
 void cordon_store_close(struct cordon_store *store);
 
 enum cordon_key_scope { CORDON_KEY_RUN = 1, CORDON_KEY_ADMIN = 2 }; /* admin may also run */

@@ -78,12 +78,9 @@ static int make_folders(const char *path, struct cordon_error *err)
 /* May a folder of root's be given to the gateway's user? Only a fresh one or one that was a state folder before. */
 static bool is_empty_or_ours(int fd)
 {
-    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
-    if (!dir) {
-        cordon_close(&copy);
+    DIR *dir = cordon_opendir(fd);
+    if (!dir)
         return false;
-    }
     bool ours = false, other = false;
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
         bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
@@ -97,12 +94,9 @@ static bool is_empty_or_ours(int fd)
 /* A state folder that was root's, given to the gateway's user together with what is in it. Links are not followed. */
 static int hand_over(struct cordon_state *state)
 {
-    int copy = openat(state->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
-    if (!dir) {
-        cordon_close(&copy);
+    DIR *dir = cordon_opendir(state->fd);
+    if (!dir)
         return -errno;
-    }
     int r = 0;
     for (struct dirent *entry = readdir(dir); entry && r == 0; entry = readdir(dir)) {
         bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
