@@ -510,6 +510,14 @@ class TestStrangersAndSnails:
         began = time.monotonic()
         assert made.run("print('next')")["stdout"] == "next\n" and time.monotonic() - began < 5
 
+    def test_a_stream_that_is_not_read_ends_with_the_idle_timeout(self, own):
+        made = own(max_runs=1, stdout_kb=20000, idle_timeout_s=1)
+        code = "import time\nprint('x' * 15000000, flush=True)\ntime.sleep(60)"
+        body = json.dumps({"language": "python", "code": code, "timeout_s": 60}).encode()
+        with slow_stream(made, body):
+            began = time.monotonic()
+            assert made.run("print('next')")["stdout"] == "next\n" and time.monotonic() - began < 10
+
     def test_bodies_of_waiting_streams_are_counted(self, own):
         made = own(max_runs=1, body_mb=1, disk_mb=64)
         (first,) = fill(made, 1)
