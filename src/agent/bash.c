@@ -155,6 +155,8 @@ void cordon_agent_bash(const struct cordon_agent_config *config, int driver, int
     int fd = open(script, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         fail(script, errno);
+    if (write(ready, "1", 1) != 1)
+        fail("telling that bash is parked", errno);
     (void)close(ready); /* parked */
     struct job job = {0};
     size_t size;

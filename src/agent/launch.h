@@ -23,7 +23,7 @@
 enum cordon_agent_fd {
     CORDON_AGENT_NULL_IN = 0, /* /dev/null; stderr (2) is the daemon's log, for the agent's own failures only */
     CORDON_AGENT_CHANNEL = 3, /* guest protocol, stream socket */
-    CORDON_AGENT_READY = 4,   /* pipe write end: closed by whoever parks last, when user code may come */
+    CORDON_AGENT_READY = 4,   /* pipe write end; see CORDON_DRIVER_READY_FD */
     CORDON_AGENT_FILTER = 5,  /* sealed memfd: struct sock_filter[] for the code; empty file: no filter (`none`) */
     CORDON_AGENT_DRIVER = 6,  /* mode forked: the agent's end of the driver socket */
     CORDON_AGENT_STDIN = 7,   /* mode forked: write end */
@@ -33,8 +33,10 @@ enum cordon_agent_fd {
 };
 #define CORDON_AGENT_CGROUPS_MAX 5
 
-/* In an interpreter (both modes): the driver's end of its socket, and the ready pipe, which the driver closes when
- * it is rehearsed and waits for its job. Both are close-on-exec. */
+/* In an interpreter (both modes): the driver's end of its socket, and the ready pipe. When the driver is rehearsed and
+ * waits for its job it writes one byte to the pipe and closes it. The agent writes nothing, and closes its copy when it
+ * has parked the interpreter. So the pipe's end says that user code may come if there was a byte before it, and that
+ * the interpreter died before it waited if there was none. Both are close-on-exec. */
 #define CORDON_DRIVER_FD 3
 #define CORDON_DRIVER_READY_FD 4
 

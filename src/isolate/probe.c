@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "isolate/cgroup.h"
 #include "isolate/probe_try.h"
+#include "isolate/root.h"
 
 struct host { /* what several probes look at */
     const struct cordon_probe_paths *paths;
@@ -319,6 +320,10 @@ static void judge_version(struct cordon_probe *probe, const char *path, int stat
                           const int least[2], const char *package)
 {
     int version[2];
+    if (cordon_root_sees(path, probe->found, sizeof probe->found) < 0) {
+        fix(probe, "set it to an interpreter that guests see (Debian: apt install %s, and leave it unset)", package);
+        return;
+    }
     if (status == 127)
         found(probe, false, "%.160s is not there", path);
     else if (status == -ETIME)

@@ -26,6 +26,71 @@
 
 #define COPY_MAX (512u << 10)
 
+/* A guest mounts something else there, or only root may enter it. */
+static const char *const unseen[] = {"/root/", "/home/user/", "/tmp/", "/var/tmp/", "/dev/", "/proc/", "/run/"};
+static const char *const programs[] = {"/usr/", "/bin/", "/sbin/", "/lib"};
+
+static bool is_below(const char *path, const char *const *folders, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(path, folders[i], strlen(folders[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Outside of the host's programs the folder above an interpreter's "bin" is bound, so there must be one. */
+static bool has_prefix(const char *path)
+{
+    size_t slashes = 0;
+    for (const char *p = path; *p; p++)
+        slashes += *p == '/';
+    return slashes >= 3 || is_below(path, programs, sizeof programs / sizeof *programs);
+}
+
+/* For the code, which is nobody of the host: the file and, of its folders, those that are not made anew in the tree. */
+static bool is_open_to_all(const char *real)
+{
+    char path[4096];
+    struct stat st;
+    mode_t wanted = S_IROTH | S_IXOTH;
+    (void)snprintf(path, sizeof path, "%s", real); /* realpath's are no longer */
+    for (int up = 0; up < 3 && path[0]; up++, wanted = S_IXOTH) {
+        if (stat(path, &st) < 0 || (st.st_mode & wanted) != wanted)
+            return false;
+        *strrchr(path, '/') = '\0';
+    }
+    return true;
+}
+
+int cordon_root_sees(const char *path, char *why, size_t size)
+{
+    if (path[0] != '/') {
+        (void)snprintf(why, size, "the interpreter %.100s is no absolute path: give one, like /usr/bin/…", path);
+        return -EINVAL;
+    }
+    cordon_autofree char *real = realpath(path, NULL);
+    if (!real)
+        return 0;
+    const char *const both[] = {path, real};
+    for (size_t i = 0; i < 2; i++) {
+        if (!is_below(both[i], unseen, sizeof unseen / sizeof *unseen) && has_prefix(both[i]))
+            continue;
+        (void)snprintf(why, size,
+                       "guests can't see the interpreter %.80s%s%.80s: give the path of one below /usr, or "
+                       "PREFIX/bin/NAME outside /root, /tmp, /run and /home/user",
+                       path, i ? ", which is " : "", i ? real : "");
+        return -EACCES;
+    }
+    if (geteuid() == 0 && !is_open_to_all(real)) {
+        (void)snprintf(why, size,
+                       "guests may not execute the interpreter %.80s: it, its folder and the folder above "
+                       "must be open to all (chmod o+rx), or give one below /usr",
+                       path);
+        return -EACCES;
+    }
+    return 0;
+}
+
 /* All building is relative to the new root, which is the working directory. */
 struct build {
     const struct cordon_root_spec *spec;

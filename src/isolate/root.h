@@ -26,6 +26,11 @@ struct cordon_root_file { /* goes to CORDON_ROOT_OWN, readable by all */
     size_t size;
 };
 
+/* Can guests of a template start this interpreter of the host, `path` as it is set? The tree has /usr and its like, and
+ * the interpreter's own prefix; what a guest mounts or keeps for root hides some. Negative errno with a sentence that
+ * names the interpreter in `why` when not. Links are followed. One that is not there at all counts as seen. */
+int cordon_root_sees(const char *path, char *why, size_t size);
+
 struct cordon_root_spec {
     const struct cordon_root_file *files;
     size_t file_count;

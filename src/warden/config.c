@@ -27,10 +27,14 @@ static int take_path(const struct cordon_settings *settings, enum cordon_setting
                      struct cordon_error *err)
 {
     const char *path = text(settings, id);
+    int n = snprintf(to, size, "%s", path);
     if (path[0] != '/')
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s must be an absolute path, not \"%s\"",
-                           cordon_settings_name(CORDON_DOOR_NATIVE, id), path);
-    if ((size_t)snprintf(to, size, "%s", path) >= size)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "%s must be the absolute path of an interpreter that guests see, like /usr/bin/%s, not "
+                           "\"%.200s\"",
+                           cordon_settings_name(CORDON_DOOR_NATIVE, id), id == CORDON_SET_PYTHON ? "python3" : "node",
+                           path);
+    if ((size_t)n >= size)
         return cordon_fail(err, -ENAMETOOLONG, CORDON_ERROR_INVALID, "%s is longer than %zu bytes",
                            cordon_settings_name(CORDON_DOOR_NATIVE, id), size - 1);
     return 0;
@@ -88,8 +92,13 @@ static int take(const struct cordon_settings *settings, struct cordon_warden_con
     if (ret->memory_bytes > ret->max_memory_bytes)
         ret->memory_bytes = ret->max_memory_bytes;
     (void)snprintf(ret->bash, sizeof ret->bash, "/bin/bash");
-    int r = take_path(settings, CORDON_SET_PYTHON, ret->python, sizeof ret->python, err);
-    return r < 0 ? r : take_path(settings, CORDON_SET_NODE, ret->node, sizeof ret->node, err);
+    struct cordon_error *problem = &ret->problem;
+    if (take_path(settings, CORDON_SET_PYTHON, ret->python, sizeof ret->python, problem) == 0)
+        (void)take_path(settings, CORDON_SET_NODE, ret->node, sizeof ret->node, problem); /* kept in problem */
+    if (problem->code == 0 || ret->oneshot)
+        return 0; /* one that serves a single command tells it what is wrong, in its hello */
+    *err = *problem;
+    return problem->code;
 }
 
 static void set_up_log(const struct cordon_settings *settings)

@@ -271,10 +271,12 @@ static void on_ready(struct cordon_source *source, uint32_t events)
 {
     struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, ready, source);
     char byte;
-    if (read(source->fd, &byte, 1) > 0)
-        return; /* nothing is said here; the end is what counts */
+    if (read(source->fd, &byte, 1) > 0) {
+        guest->said_ready = true; /* the agent may not be done: the end is waited for, too */
+        return;
+    }
     cordon_source_close(&guest->warden->loop, source);
-    guest->is_ready = true;
+    guest->ready_ended = true;
     cordon_guest_check_ready(guest);
 }
 
@@ -422,10 +424,15 @@ static void on_proven(struct cordon_timer *timer)
 
 void cordon_guest_check_ready(struct cordon_guest *guest)
 {
-    if (guest->state != CORDON_GUEST_INTERPRETER || !guest->is_ready || guest->at_zygote)
+    if (guest->state != CORDON_GUEST_INTERPRETER || !guest->ready_ended || guest->at_zygote)
         return;
     if (is_dead(guest)) /* the end of all its processes ends the pipe too */
         return;         /* its own event comes in this turn or the next */
+    if (!guest->said_ready) {
+        cordon_guest_fail(guest, -ECHILD, "the interpreter %.200s ended before it was ready",
+                          cordon_interpreter_of(&guest->warden->config, guest->pool->kind));
+        return;
+    }
     guest->timer.on_due = on_proven;
     cordon_timer_arm(&guest->warden->loop, &guest->timer, PROVEN_US);
     if (guest->slot) {

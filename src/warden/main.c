@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "isolate/filter.h"
 #include "isolate/probe.h"
+#include "isolate/root.h"
 #include "supervisor/roles.h"
 #include "warden/assets.h"
 
@@ -130,6 +131,13 @@ static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
     return 0;
 }
 
+/* A setting is of no use: whoever asked for this warden reads it in the hello, so that it needs no log. */
+static void refuse(struct cordon_warden *warden, const struct cordon_error *problem)
+{
+    warden->local_status = problem->code;
+    (void)snprintf(warden->why, sizeof warden->why, "%s", problem->message);
+}
+
 /* In the words of `cordon doctor`, where it finds a reason; else in those of what failed here. */
 static void explain(struct cordon_warden *warden, const struct cordon_error *err)
 {
@@ -148,11 +156,21 @@ static void explain(struct cordon_warden *warden, const struct cordon_error *err
     cordon_log(CORDON_LOG_ERROR, "backend local can not run", "why", warden->why, "failed", err->message, NULL);
 }
 
+static void find_language(struct cordon_warden *warden, enum cordon_guest_kind kind)
+{
+    const char *path = cordon_interpreter_of(&warden->config, kind);
+    if (path[0] != '/' || access(path, X_OK) < 0)
+        return;
+    warden->languages |= 1u << kind;
+    if (cordon_root_sees(path, warden->unseen[kind], sizeof warden->unseen[kind]) < 0 && !warden->config.oneshot &&
+        (kind == CORDON_GUEST_PYTHON || kind > CORDON_GUEST_PYTHON_FRESH)) /* once for each interpreter */
+        cordon_log(CORDON_LOG_WARN, "no guests of this language", "why", warden->unseen[kind], NULL);
+}
+
 static void find_languages(struct cordon_warden *warden)
 {
     for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
-        if (access(cordon_interpreter_of(&warden->config, (enum cordon_guest_kind)kind), X_OK) == 0)
-            warden->languages |= 1u << kind;
+        find_language(warden, (enum cordon_guest_kind)kind);
 }
 
 static int set_up(struct cordon_warden *warden, struct cordon_error *err)
@@ -242,7 +260,9 @@ int cordon_warden_main(int argc, char **argv)
         return cordon_error_exit(err.kind);
     }
     find_languages(&warden);
-    if (set_up_local(&warden, &err) < 0)
+    if (warden.config.problem.code < 0)
+        refuse(&warden, &warden.config.problem);
+    else if (set_up_local(&warden, &err) < 0)
         explain(&warden, &err);
     if (warden.config.allow_none)
         warden.abilities |= CORDON_ABLE_NONE_BACKEND;

@@ -204,7 +204,7 @@ void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest)
     end_acquire(acquire);
 }
 
-/* Not when it was ready: an interpreter that ends at once looks ready for a moment. */
+/* Not when it was ready: one that ends at once, parked or in its user's hands, is no proof. */
 void cordon_pool_on_proven(struct cordon_pool *pool)
 {
     pool->failures = 0;
@@ -385,7 +385,7 @@ void cordon_pools_init(struct cordon_warden *warden)
             pool->rest.on_due = on_rested;
             pool->shrink.on_due = on_shrink;
             pool->later.on_due = on_rested;
-            if (warden->local_status == 0 && (warden->languages & 1u << kind))
+            if (warden->local_status == 0 && (warden->languages & 1u << kind) && !warden->unseen[kind][0])
                 pool->target = least(pool);
         }
     }

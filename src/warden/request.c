@@ -46,5 +46,9 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
                        cordon_interpreter_of(config, (enum cordon_guest_kind)request->kind));
         return -ENOENT;
     }
+    if (!request->unisolated && warden->unseen[request->kind][0]) {
+        (void)snprintf(why, size, "%s", warden->unseen[request->kind]);
+        return -EACCES;
+    }
     return 0;
 }

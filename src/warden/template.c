@@ -46,7 +46,9 @@ static void collect_folders(const struct cordon_warden_config *config, struct fo
 {
     const char *const interpreters[] = {config->python, config->node, config->bash};
     for (size_t i = 0; i < sizeof interpreters / sizeof *interpreters; i++) {
-        char real[PATH_MAX];
+        char real[PATH_MAX], why[300];
+        if (cordon_root_sees(interpreters[i], why, sizeof why) < 0)
+            continue; /* the warden has said so; guests are to see nothing of it */
         add_folder(ret, interpreters[i]);
         if (realpath(interpreters[i], real)) /* a virtual environment's links to another place */
             add_folder(ret, real);

@@ -44,7 +44,8 @@ struct cordon_warden_config {
     unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
     unsigned cpus; /* of the host */
     char python[256], node[256], bash[256];
-    char instance[64]; /* names the cgroups */
+    char instance[64];           /* names the cgroups */
+    struct cordon_error problem; /* a path that is of no use; code 0: none */
 };
 
 /* argv as in supervisor/roles.h; settings are loaded, checked and kept only as far as the warden needs them. */
@@ -79,7 +80,7 @@ struct cordon_slot {
 enum cordon_guest_state {
     CORDON_GUEST_SLOT = 0,    /* waits for its slot */
     CORDON_GUEST_AGENT,       /* waits for the nursery's report */
-    CORDON_GUEST_INTERPRETER, /* waits for the zygote's reply and the ready pipe's end */
+    CORDON_GUEST_INTERPRETER, /* waits for the zygote's reply, and the ready pipe's byte and end */
     CORDON_GUEST_READY,       /* parked */
     CORDON_GUEST_LEASED,
     CORDON_GUEST_DYING /* waits for process 1's end, and for answers that still name it */
@@ -104,7 +105,7 @@ struct cordon_guest {
     int namespaces[CORDON_GUEST_NAMESPACES];
     int ends[5];                /* the interpreter's: driver, ready, stdin, stdout, stderr; until sent */
     bool at_nursery, at_zygote; /* an answer is still to come */
-    bool forked, is_ready, alive, has_namespaces;
+    bool forked, said_ready, ready_ended, alive, has_namespaces;
     struct cordon_zygote *zygote;
     uint64_t oom_kill_base, cpu_usage_base;
     uint64_t started_us;
@@ -186,6 +187,7 @@ struct cordon_warden {
     char why[512];
     struct cordon_cgroup_root *cgroups;
     uint32_t abilities, languages;
+    char unseen[CORDON_GUEST_KIND__COUNT][300]; /* why guests can't see the interpreter; "": they can */
     int agent_memfd, filter_memfd, no_filter_memfd, root_ns, null;
     int uids; /* locks of uid ranges; negative: can't be had */
     uint64_t uids_next;

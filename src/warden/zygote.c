@@ -343,7 +343,7 @@ void cordon_zygotes_init(struct cordon_warden *warden)
     static const char *const names[CORDON_ZYGOTES] = {"python", "data"};
     const enum cordon_guest_kind kinds[CORDON_ZYGOTES] = {CORDON_GUEST_PYTHON, CORDON_GUEST_PYTHON_DATA};
     for (size_t i = 0; i < CORDON_ZYGOTES; i++) {
-        if (warden->config.oneshot || !(warden->languages & 1u << kinds[i]))
+        if (warden->config.oneshot || !(warden->languages & 1u << kinds[i]) || warden->unseen[kinds[i]][0])
             continue;
         warden->zygotes[i] = (struct cordon_zygote_place){.warden = warden, .name = names[i]};
         plan_restart(&warden->zygotes[i]);

@@ -43,6 +43,7 @@ static const char python_driver[] = "import os, struct, sys\n"
                                     "    sys.stdout.flush(); sys.stderr.flush()\n"
                                     "    frame(67, struct.pack('<i', code))\n"
                                     "    while True: os.read(3, 1) or os._exit(9)\n"
+                                    "os.write(4, b'1')\n"
                                     "os.close(4)\n"
                                     "payload = read(struct.unpack('<BBHI', read(8))[3])\n"
                                     "at = 0\n"
@@ -177,7 +178,11 @@ void agent_guest_start(struct agent_guest *guest, const struct agent_options *op
     (void)close(null);
     (void)close(filter);
     struct pollfd parked = {.fd = ready[0], .events = POLLIN};
-    assert_int_equal(poll(&parked, 1, 30000), 1); /* it is closed when the interpreter waits */
+    char byte[2];
+    assert_int_equal(poll(&parked, 1, 30000), 1); /* one byte when the interpreter waits, then its end */
+    assert_int_equal(read(ready[0], byte, sizeof byte), 1);
+    assert_int_equal(poll(&parked, 1, 30000), 1);
+    assert_int_equal(read(ready[0], byte, sizeof byte), 0);
     (void)close(ready[0]);
 }
 

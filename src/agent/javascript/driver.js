@@ -316,6 +316,7 @@ function sendResult(value) {
 async function park() {
   channel = channelIdentity();
   for (let times = 0; times < 3; times++) await rehearse(); // the first only loads what Node and V8 load lazily
+  writeSync(READY_FD, '1');
   closeSync(READY_FD);
   return readJob();
 }

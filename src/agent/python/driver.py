@@ -549,6 +549,7 @@ def park():
     process.channel = channel_identity()
     os.set_inheritable(DRIVER_FD, False)
     rehearse()
+    os.write(READY_FD, b"1")
     os.close(READY_FD)
     return read_job()
 

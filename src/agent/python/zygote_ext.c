@@ -6,7 +6,7 @@
  * The new process holds capabilities in the guest's user namespace from its birth until cordon_code_become, and runs
  * nothing but this file meanwhile. It puts its descriptors where agent/launch.h says, closes all others, and becomes
  * the code. Only then Python runs again in it. A step that fails there is told on its standard error; the warden sees
- * the ready pipe close without the guest being ready, and the agent status 125.
+ * the ready pipe close without a byte in it, and the agent status 125.
  *
  * Built against the limited API of Python 3.9, so that one file serves every later Python.
  */
