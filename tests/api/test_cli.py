@@ -317,6 +317,24 @@ class TestOthers:
         done = cli("doctor", node="/nonexistent/node")
         assert "/nonexistent/node" in done.text and ("apt" in done.text or "CORDON_NODE" in done.text)
 
+    @pytest.mark.parametrize(
+        "path,words",
+        [
+            ("python3", "CORDON_PYTHON must be the absolute path"),
+            ("/proc/self/exe", "guests can't see the interpreter /proc/self/exe"),
+            ("/bin/false", "the interpreter /bin/false ended before it was ready"),
+            ("/usr/share", "the interpreter /usr/share ended before it was ready"),
+        ],
+    )
+    def test_interpreter_that_is_of_no_use_is_named(self, tmp_path, path, words):
+        done = cli("run", "-c", "print(1)", CORDON_STATE=str(tmp_path), python=path)
+        assert (done.status, done.text) == (125, "") and words in done.errors, done
+        assert "python" in cli("doctor", python=path).text
+
+    def test_interpreter_of_another_language_does_not_matter(self, tmp_path):
+        done = cli("run", "-l", "bash", "-c", "echo 1", CORDON_STATE=str(tmp_path), python="/proc/self/exe")
+        assert (done.status, done.text, done.errors) == (0, "1\n", "")
+
     def test_config_show(self):
         done = cli("config", "show", max_runs=7)
         assert done.status == 0 and "CORDON_MAX_RUNS" in done.text and "7" in done.text

@@ -98,13 +98,24 @@ static void an_ordinary_user_is_told_what_it_can_not_have(void **state)
 static void missing_interpreters_are_named(void **state)
 {
     (void)state;
-    const struct cordon_probe_paths paths = {"/no/python3", "/etc/passwd", "/bin/true"};
+    const struct cordon_probe_paths paths = {"/no/python3", "/usr/share", "/bin/true"};
     size_t count = cordon_probe_host(&paths, probes, MOST);
     assert_string_equal(named("python", count)->found, "/no/python3 is not there");
     assert_non_null(strstr(named("python", count)->fix, "apt install python3"));
     assert_false(named("python modules", count)->ok);
-    assert_string_equal(named("node", count)->found, "/etc/passwd: exit status 126 when asked for its version");
+    assert_string_equal(named("node", count)->found, "/usr/share: exit status 126 when asked for its version");
     assert_string_equal(named("bash", count)->found, "/bin/true did not tell its version");
+}
+
+static void unseen_interpreters_are_named(void **state)
+{
+    (void)state;
+    const struct cordon_probe_paths paths = {"/proc/self/exe", "node", "/bin/bash"};
+    size_t count = cordon_probe_host(&paths, probes, MOST);
+    assert_false(named("python", count)->ok);
+    assert_non_null(strstr(named("python", count)->found, "guests can't see the interpreter /proc/self/exe"));
+    assert_non_null(strstr(named("node", count)->found, "node is no absolute path"));
+    assert_true(*named("node", count)->fix);
 }
 
 static void programs_are_bounded(void **state)
@@ -156,6 +167,7 @@ int main(void)
         cmocka_unit_test(this_host_is_told_quickly),
         cmocka_unit_test(an_ordinary_user_is_told_what_it_can_not_have),
         cmocka_unit_test(missing_interpreters_are_named),
+        cmocka_unit_test(unseen_interpreters_are_named),
         cmocka_unit_test(programs_are_bounded),
         cmocka_unit_test(an_outer_filter_is_named),
     };

@@ -111,6 +111,26 @@ static void run(void **state)
     assert_int_equal(run_inside(*part), 0);
 }
 
+static void an_interpreter_is_seen_or_named(void **state)
+{
+    (void)state;
+    char link[64], why[300];
+    const char *const unseen[] = {"python3", "", "/proc/self/exe", "/dev/null", "/root/../dev/null", "/etc/passwd"};
+    assert_int_equal(cordon_root_sees("/usr/bin/env", why, sizeof why), 0);
+    assert_int_equal(cordon_root_sees("/bin/sh", why, sizeof why), 0); /* a link, in a folder that may be one */
+    assert_int_equal(cordon_root_sees("/no/such/program", why, sizeof why), 0);
+    for (size_t i = 0; i < sizeof unseen / sizeof *unseen; i++) {
+        assert_true(cordon_root_sees(unseen[i], why, sizeof why) < 0);
+        assert_non_null(strstr(why, unseen[i]));
+    }
+    (void)snprintf(link, sizeof link, "%s/python3", folders[0]);
+    assert_int_equal(symlink("/usr/bin/env", link), 0); /* what it leads to is there, the link is not */
+    assert_int_equal(cordon_root_sees(link, why, sizeof why), -EACCES);
+    assert_non_null(strstr(why, link));
+    assert_int_equal(unlink(link), 0);
+    assert_true(cordon_root_sees("/usr/bin/env", why, 1) == 0);
+}
+
 static int make_folder(void **state)
 {
     static char path[] = "/tmp/cordon-test-root-XXXXXX";
@@ -132,6 +152,7 @@ int main(void)
         {"nothing_of_the_host_is_left", run, NULL, NULL, (void *)(uintptr_t)nothing_of_the_host_is_left},
         {"usr_is_read_only", run, NULL, NULL, (void *)(uintptr_t)usr_is_read_only},
         {"sealed_it_is_read_only_everywhere", run, NULL, NULL, (void *)(uintptr_t)sealed_it_is_read_only_everywhere},
+        cmocka_unit_test(an_interpreter_is_seen_or_named),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
