@@ -93,6 +93,7 @@ struct cordon_agent_exec {
     struct cordon_driver_reader reader;
     struct cordon_agent_stream stream[2]; /* stdout, stderr */
     struct cordon_buf job;                /* payload of EXEC; sent behind its header */
+    struct cordon_buf job_sent;           /* the same afterwards, kept when artifacts are wanted */
     size_t job_at;
     struct cordon_buf input; /* stdin on its way to the program */
     bool input_ended;
@@ -239,10 +240,12 @@ void cordon_agent_worker_hang_up(struct cordon_agent *agent);
 void cordon_agent_worker_watch(struct cordon_agent *agent);
 void cordon_agent_worker_step(struct cordon_agent *agent);
 
-/* put.c, collect.c: the workers themselves; they run as the code and return an exit status */
+/* put.c, collect.c: the workers themselves; they run as the code and return an exit status.
+ * code: the program's text, which is no artifact where a driver wrote it. */
 int cordon_agent_put_files(int fd, const char *workdir);
 int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const struct cordon_exec_limits *limits,
-                               const struct cordon_agent_put *puts, size_t put_count);
+                               const struct cordon_agent_put *puts, size_t put_count,
+                               const struct cordon_field *code);
 
 /* limits.c: what the guest is told about its memory and CPUs, and the size of its files */
 void cordon_agent_tell_limits(uint64_t memory_bytes, uint32_t cpus);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker that collects artifacts, when nothing of the program runs any more: regular files below artifacts/, at
- * most DEPTH directories deep, and regular files directly in the working directory that are neither hidden nor put by
- * the host. No link is followed. Everything that was found and is not returned is told with its reason, up to a bound;
+ * The worker that collects artifacts, when nothing of the program runs any more: regular files below artifacts/ and
+ * below the working directory, at most DEPTH directories deep. Of the latter those are nobody's artifacts that are
+ * hidden, lie in a hidden directory or one that only tools fill, were put by the host, or are the program's own text as
+ * the driver wrote it. No link is followed. Everything that was found and is not returned is told with its reason, up to a bound;
  * beyond it they are counted. Sorted by name, so that a limit always keeps the same ones.
  */
 #include <dirent.h>
@@ -24,6 +25,7 @@
 #define DEPTH 8
 #define DROPPED_TOLD 64
 #define PATH_BYTES 2304 /* DEPTH components */
+#define MODULE_TAIL 96   /* what driver.js adds to a module until Node has read it, at most */
 
 struct entry {
     char *name;        /* below its root */
@@ -37,6 +39,7 @@ struct collecting {
     const struct cordon_exec_limits *limits;
     const struct cordon_agent_put *puts;
     size_t put_count;
+    const struct cordon_field *code;
     struct entry entries[ENTRIES];
     size_t count, directories;
     uint64_t uncounted; /* entries that there was no room for */
@@ -85,9 +88,10 @@ static void add(struct collecting *c, const char *name, bool in_artifacts)
         c->uncounted++;
 }
 
-static void gather(struct collecting *c, int dir_taken, const char *prefix, int depth);
+static void gather(struct collecting *c, int dir_taken, const char *prefix, int depth, bool in_artifacts);
 
-static void gather_directory(struct collecting *c, int parent, const char *name, const char *path, int depth)
+static void gather_directory(struct collecting *c, int parent, const char *name, const char *path, int depth,
+                             bool in_artifacts)
 {
     if (depth >= DEPTH || c->directories >= DIRECTORIES) {
         drop(c, path, depth >= DEPTH ? "it lies more than 8 directories deep" : "there are more than 1024 directories",
@@ -98,26 +102,35 @@ static void gather_directory(struct collecting *c, int parent, const char *name,
     if (dir < 0)
         drop(c, path, strerror(-dir), 0);
     else
-        gather(c, dir, path, depth + 1);
+        gather(c, dir, path, depth + 1, in_artifacts);
 }
 
-/* depth 0 is the working directory itself, where directories and hidden files are nobody's artifacts. */
-static void gather_one(struct collecting *c, int dir, const char *prefix, const char *name, int depth)
+/* Names of the working directory that are nobody's artifacts; the folder artifacts/ is gathered by itself. */
+static bool is_left_out(const char *name, bool directory, int depth)
+{
+    if (*name == '.')
+        return true;
+    return directory && (strcmp(name, "__pycache__") == 0 || strcmp(name, "node_modules") == 0 ||
+                         (depth == 1 && strcmp(name, "artifacts") == 0));
+}
+
+static void gather_one(struct collecting *c, int dir, const char *prefix, const char *name, int depth,
+                       bool in_artifacts)
 {
     char path[PATH_BYTES];
     struct stat st;
-    if (depth == 0 && *name == '.')
-        return;
     int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "/" : "", name);
     if (n < 0 || (size_t)n >= sizeof path || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return;
-    if (!S_ISDIR(st.st_mode))
-        add(c, path, depth > 0);
-    else if (depth > 0)
-        gather_directory(c, dir, name, path, depth);
+    if (!in_artifacts && is_left_out(name, S_ISDIR(st.st_mode), depth))
+        return;
+    if (S_ISDIR(st.st_mode))
+        gather_directory(c, dir, name, path, depth, in_artifacts);
+    else
+        add(c, path, in_artifacts);
 }
 
-static void gather(struct collecting *c, int dir_taken, const char *prefix, int depth)
+static void gather(struct collecting *c, int dir_taken, const char *prefix, int depth, bool in_artifacts)
 {
     DIR *dir = fdopendir(dir_taken);
     if (!dir) {
@@ -127,7 +140,7 @@ static void gather(struct collecting *c, int dir_taken, const char *prefix, int 
     c->directories++;
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            gather_one(c, dirfd(dir), prefix, entry->d_name, depth);
+            gather_one(c, dirfd(dir), prefix, entry->d_name, depth, in_artifacts);
     }
     (void)closedir(dir); /* only read from */
 }
@@ -148,6 +161,37 @@ static bool was_put(const struct collecting *c, const struct stat *st)
             return true;
     }
     return false;
+}
+
+static bool starts_with_code(const struct collecting *c, int file)
+{
+    char data[16384];
+    size_t at = 0;
+    while (at < c->code->length) {
+        size_t want = c->code->length - at < sizeof data ? c->code->length - at : sizeof data;
+        ssize_t n = pread(file, data, want, (off_t)at);
+        if (n <= 0 || memcmp(data, c->code->data + at, (size_t)n) != 0)
+            return false;
+        at += (size_t)n;
+    }
+    return true;
+}
+
+/* Is it the program as the driver wrote it? Empty where a driver got no job. */
+static bool is_program(const struct collecting *c, const struct entry *entry)
+{
+    static const char *const names[] = {"main.py", "main.js", "main.mjs"};
+    struct stat st;
+    size_t i = 0;
+    while (i < sizeof names / sizeof *names && strcmp(entry->name, names[i]) != 0)
+        i++;
+    if (entry->in_artifacts || i == sizeof names / sizeof *names)
+        return false;
+    cordon_autoclose int file = cordon_files_open_path(c->workdir, entry->name, O_RDONLY);
+    if (file < 0 || fstat(file, &st) < 0 || !S_ISREG(st.st_mode))
+        return false;
+    uint64_t more = (uint64_t)st.st_size - c->code->length;
+    return more <= (strcmp(entry->name, "main.mjs") == 0 ? MODULE_TAIL : 0) && starts_with_code(c, file);
 }
 
 /* Why a file is not returned, judged by what can be known before it is read; NULL: it may be. */
@@ -223,7 +267,7 @@ static void collect_one(struct collecting *c, const struct entry *entry)
         drop(c, entry->name, strerror(errno), 0);
         return;
     }
-    if (was_put(c, &st))
+    if (was_put(c, &st) || is_program(c, entry))
         return;
     const char *why = objection(c, entry, &st, text);
     if (why) {
@@ -264,7 +308,8 @@ static void collect_all(struct collecting *c)
 }
 
 int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const struct cordon_exec_limits *limits,
-                               const struct cordon_agent_put *puts, size_t put_count)
+                               const struct cordon_agent_put *puts, size_t put_count,
+                               const struct cordon_field *code)
 {
     struct collecting *c = &collecting;
     c->fd = fd;
@@ -272,6 +317,7 @@ int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const
     c->limits = limits;
     c->puts = puts;
     c->put_count = put_count;
+    c->code = code;
     c->workdir = open(workdir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->workdir < 0) {
         drop(c, "(all)", "the working directory can not be read", 0);
@@ -280,8 +326,8 @@ int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const
     }
     c->artifacts = cordon_files_open_path(c->workdir, "artifacts", O_RDONLY | O_DIRECTORY);
     if (c->artifacts >= 0)
-        gather(c, fcntl(c->artifacts, F_DUPFD_CLOEXEC, 0), "", 1);
-    gather(c, fcntl(c->workdir, F_DUPFD_CLOEXEC, 0), "", 0);
+        gather(c, fcntl(c->artifacts, F_DUPFD_CLOEXEC, 0), "", 1, true);
+    gather(c, fcntl(c->workdir, F_DUPFD_CLOEXEC, 0), "", 1, false);
     collect_all(c);
     return c->host_left;
 }

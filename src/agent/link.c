@@ -199,6 +199,14 @@ bool cordon_agent_link_pump(struct cordon_agent *agent, struct cordon_agent_exec
     return pump_all(agent, exec, pump_driver, &exec->driver_fd) && pump_all(agent, exec, pump_result, &exec->result_fd);
 }
 
+/* The program's file is told from an artifact by its content. */
+static void keep_job(struct cordon_agent_exec *exec)
+{
+    cordon_buf_done(&exec->job_sent);
+    exec->job_sent = exec->job;
+    exec->job = (struct cordon_buf){0};
+}
+
 /* The job goes out as one frame, in as many writes as it takes. */
 static void send_job(struct cordon_agent *agent, struct cordon_agent_exec *exec)
 {
@@ -223,6 +231,8 @@ static void send_job(struct cordon_agent *agent, struct cordon_agent_exec *exec)
         }
         exec->job_at += (size_t)n;
     }
+    if (exec->flags & CORDON_EXEC_ARTIFACTS)
+        keep_job(exec);
     cordon_buf_done(&exec->job);
     exec->job_at = 0;
     cordon_agent_send(agent, CORDON_FRAME_STARTED, exec->id, NULL, 0);

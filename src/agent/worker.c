@@ -45,7 +45,20 @@ static int told_by(int fd, int error, const char *stage)
     return 1;
 }
 
-static int work(const struct cordon_agent *agent, int socket, bool collecting, uint16_t exec)
+/* The text of the program whose artifacts are collected; empty when it is not known. */
+static struct cordon_field code_of(struct cordon_agent *agent, uint16_t id)
+{
+    struct cordon_agent_exec *exec = cordon_agent_exec_find(agent, id);
+    struct cordon_field field;
+    size_t at = 0;
+    while (exec && cordon_field_next(exec->job_sent.data, exec->job_sent.size, &at, &field) == 1) {
+        if (field.tag == CORDON_FIELD_CODE)
+            return field;
+    }
+    return (struct cordon_field){0};
+}
+
+static int work(struct cordon_agent *agent, int socket, bool collecting, uint16_t exec)
 {
     const char *stage = "placing descriptors";
     int listener = -1;
@@ -60,9 +73,11 @@ static int work(const struct cordon_agent *agent, int socket, bool collecting, u
     if (listener >= 0)
         (void)close(listener); /* a denied call gets ENOSYS then: workers need none */
     (void)close(CORDON_AGENT_FILTER);
-    if (collecting)
+    if (collecting) {
+        struct cordon_field code = code_of(agent, exec);
         return cordon_agent_collect_files(WORKER_FD, exec, agent->config.workdir, &agent->collect_limits, agent->puts,
-                                          agent->put_count);
+                                          agent->put_count, &code);
+    }
     return cordon_agent_put_files(WORKER_FD, agent->config.workdir);
 }
 

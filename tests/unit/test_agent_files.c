@@ -148,10 +148,47 @@ static void returns_what_was_written(void **state)
         "os.makedirs('artifacts/sub/x'); open('artifacts/b', 'w').write('B'); open('artifacts/sub/x/c', "
         "'w').write('C')\n"
         "open('artifacts/.hidden', 'w').write('H'); open('top', 'w').write('T'); open('.dot', 'w').write('no')\n"
-        "os.mkdir('other'); open('other/f', 'w').write('no'); open('artifacts/empty', 'w'); leave(0)";
+        "open('artifacts/empty', 'w'); leave(0)";
     const char *expected = ".hidden=H;b=B;empty=;sub/x/c=C;top=T;";
     run_and_collect(&plain, code, &plenty, expected);
     run_and_collect(&isolated, code, &plenty, expected);
+}
+
+static void returns_what_was_written_in_folders(void **state)
+{
+    run_and_collect(&isolated,
+                    "for d in ('plots/deep', 'plots/__pycache__', 'plots/node_modules/x', '.cache', 'plots/.git'):\n"
+                    "    os.makedirs(d); open(d + '/f', 'w').write('F')\n"
+                    "open('plots/a.png', 'w').write('A'); open('plots/.hidden', 'w').write('H')\n"
+                    "os.symlink('/etc', 'plots/etc'); os.makedirs('artifacts/plots'); os.makedirs('sub/artifacts')\n"
+                    "open('artifacts/plots/a.png', 'w').write('B'); open('sub/artifacts/g', 'w').write('G'); leave(0)",
+                    &plenty,
+                    "plots/a.png=B;plots/a.png!a file in artifacts/ has the same name;plots/deep/f=F;"
+                    "plots/etc!it is a symbolic link;sub/artifacts/g=G;");
+    run_and_collect(&isolated,
+                    "for i in range(20): os.mkdir('d'); os.chdir('d'); open('f', 'w')\n"
+                    "leave(0)",
+                    &plenty,
+                    "d/d/d/d/d/d/d/d!it lies more than 8 directories deep;d/d/d/d/d/d/d/f=;d/d/d/d/d/d/f=;d/d/d/d/d/f=;"
+                    "d/d/d/d/f=;d/d/d/f=;d/d/f=;d/f=;");
+}
+
+/* The test's driver has the program's text in code. */
+static void the_programs_own_file_is_no_artifact(void **state)
+{
+    run_and_collect(&isolated,
+                    "open('main.py', 'wb').write(code); open('main.mjs', 'wb').write(code + b'tail'); leave(0)", &plenty,
+                    "");
+    run_and_collect(&isolated, "open('main.mjs', 'wb').write(code[:-1] + b'#'); open('main.py', 'w'); leave(0)", &plenty,
+                    "main.mjs=open('main.mjs', 'wb').write(code[:-1] + b'#'); open('main.py', 'w'); leave(0#;main.py=;");
+    run_and_collect(&isolated,
+                    "os.mkdir('s')\n"
+                    "for n in ('s/main.py', 'artifacts/main.py', 'x.py'): open(n, 'wb').write(code[:2])\n"
+                    "open('main.js', 'wb').write(code + b'\\n'); leave(0)",
+                    &plenty,
+                    "main.js=os.mkdir('s')\n"
+                    "for n in ('s/main.py', 'artifacts/main.py', 'x.py'): open(n, 'wb').write(code[:2])\n"
+                    "open('main.js', 'wb').write(code + b'\\n'); leave(0)\n;main.py=os;s/main.py=os;x.py=os;");
 }
 
 static void links_and_other_things_are_dropped(void **state)
@@ -290,6 +327,8 @@ int main(void)
         cmocka_unit_test(failing_put_starts_nothing),
         cmocka_unit_test(put_files_belong_to_the_code),
         cmocka_unit_test(returns_what_was_written),
+        cmocka_unit_test(returns_what_was_written_in_folders),
+        cmocka_unit_test(the_programs_own_file_is_no_artifact),
         cmocka_unit_test(links_and_other_things_are_dropped),
         cmocka_unit_test(artifacts_as_a_link_is_not_followed),
         cmocka_unit_test(names_are_checked),

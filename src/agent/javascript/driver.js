@@ -27,19 +27,21 @@ const FIELD_CODE = 2, FIELD_ARGUMENTS = 3, FIELD_ENV = 4, FIELD_CWD = 5, FIELD_L
 const LIMITS_MEMORY = 16, LIMITS_CPU_PERCENT = 72;
 const RESULT_MAX = 16 << 20;
 const TEXT_MAX = 65536;
+const CLAIMED = 0o600, READABLE = 0o644; // modes of the program's file, before and after it has the program
 const UNSETTLED = 13; // Node's own status for a top-level await that nothing ends
 const LOADED_EVENT = 'cordon:loaded';
 const THREAD_VARIABLES = ['OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', 'GOMAXPROCS',
   'RAYON_NUM_THREADS'];
 
 // The program may replace any of these.
-const { writeSync, readSync, closeSync, fstatSync, unlinkSync, writeFileSync } = fs;
+const { writeSync, readSync, closeSync, fstatSync, fchmodSync, openSync, truncateSync, unlinkSync, writeFileSync } = fs;
 const { stringify, parse } = JSON;
 const reallyExit = process.reallyExit.bind(process);
 const emit = process.emit;
 const hostCpus = os.availableParallelism?.() || os.cpus().length || 1;
 const home = process.cwd();
 let channel;
+let claimed = -1; // the descriptor of main.js
 let told = false;
 let evaluating = false; // an ES module's body, which may wait for ever
 
@@ -57,7 +59,7 @@ function readExactly(size) {
 
 function readJob() {
   const payload = readExactly(readExactly(HEADER).readUInt32LE(4));
-  const job = { code: '', arguments: undefined, env: [], cwd: undefined, cpus: 0, memory: 0 };
+  const job = { code: '', bytes: Buffer.alloc(0), arguments: undefined, env: [], cwd: undefined, cpus: 0, memory: 0 };
   for (let at = 0; at < payload.length;) {
     const length = payload.readUInt32LE(at + 1);
     readField(job, payload[at], payload.subarray(at + 5, at + 5 + length));
@@ -67,8 +69,10 @@ function readJob() {
 }
 
 function readField(job, tag, data) {
-  if (tag === FIELD_CODE) job.code = data.toString().replace(/^\uFEFF/, '');
-  else if (tag === FIELD_ARGUMENTS) job.arguments = data.toString();
+  if (tag === FIELD_CODE) {
+    job.bytes = data;
+    job.code = data.toString().replace(/^\uFEFF/, '');
+  } else if (tag === FIELD_ARGUMENTS) job.arguments = data.toString();
   else if (tag === FIELD_ENV) job.env.push(data.toString());
   else if (tag === FIELD_CWD) job.cwd = data.toString();
   else if (tag === FIELD_LIMITS) {
@@ -201,17 +205,66 @@ const MODULE_ONLY = new RegExp(["import statement outside", "'import\\.meta' out
   'await is only valid', 'Unexpected reserved word',
   "Identifier '(?:module|exports|require|__filename|__dirname)' has already been declared"].join('|'));
 
+const PARAMETERS = ['exports', 'require', 'module', '__filename', '__dirname'];
+
 function isModuleSyntax(code, filename) {
   if (!/\b(?:import|export|await)\b/.test(code)) return false;
   try {
-    vm.compileFunction(code, ['exports', 'require', 'module', '__filename', '__dirname'], { filename });
+    vm.compileFunction(code, PARAMETERS, { filename });
     return false;
   } catch (error) {
-    return MODULE_ONLY.test(error.message);
+    return MODULE_ONLY.test(error.message) || isRightAsAsync(code);
+  }
+}
+
+// What V8 says of `f(await x)` names no await; Node, too, tries again with an async function.
+function isRightAsAsync(code) {
+  try {
+    new vm.Script(`(async function (${PARAMETERS}) {${code.replace(/^#!.*/, '')}\n})`);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+// Makes the file that __filename will name, while parking: the working directory shows no change by us later.
+function claimFile() {
+  const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fs.constants;
+  try {
+    claimed = openSync(`${home}/main.js`, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, CLAIMED);
+    fchmodSync(claimed, CLAIMED); // rehearsed
+  } catch {
+    // the program runs without
+  }
+}
+
+// The program, for what reads it by its name: workers, forks. Null: it gets another name. What was put stays.
+function writeFile(bytes) {
+  if (claimed < 0) return;
+  const found = fstatSync(claimed);
+  if (found.size === 0 && (found.mode & 0o777) === CLAIMED) fillFile(bytes);
+  closeSync(claimed);
+}
+
+function fillFile(bytes) {
+  try {
+    if (bytes === null || writeSync(claimed, bytes) < bytes.length) unlinkSync(`${home}/main.js`);
+    fchmodSync(claimed, READABLE);
+  } catch { // as when no space is left: half a program is worse than none
+    removeFile(`${home}/main.js`);
+  }
+}
+
+function removeFile(filename) {
+  try {
+    unlinkSync(filename);
+  } catch {
+    // it was removed
   }
 }
 
 function runCommonJs(job, cwd) {
+  writeFile(cwd === home ? job.bytes : null);
   const epilogue = job.arguments === undefined ? '' : '\n;typeof main === "function" && (module.main = main);';
   const { module, start, filename } = makeModule(cwd, job.code + epilogue);
   process.mainModule = module;
@@ -223,32 +276,49 @@ function runCommonJs(job, cwd) {
   });
 }
 
-// The only way to Node's own loader is a file. Its last import, which is evaluated before its body, removes it.
+// The only way to Node's own loader is a file. Its last import, which is evaluated before its body, tells that it was
+// read: then only the program is left in it, or, when it could not be the file main.mjs, it is removed.
 function runModule(job, cwd) {
   const last = `\nimport "data:text/javascript,process.emit('${LOADED_EVENT}')";\n`;
-  const { filename, remove } = placeModule(cwd, job.code + last);
-  process.once(LOADED_EVENT, remove);
+  writeFile(null);
+  const { filename, tidy } = placeModule(cwd, job.bytes, last);
+  process.once(LOADED_EVENT, tidy);
   process.argv[1] = filename;
   const loaded = import(pathToFileURL(filename));
   evaluating = true;
   loaded.finally(() => {
     evaluating = false;
-    remove();
+    tidy();
   });
   if (job.arguments !== undefined) loaded.then((found) => callMain(job, () => [found.default, found.main]));
 }
 
-function placeModule(cwd, source) {
+function placeModule(cwd, bytes, last) {
+  const own = `${cwd}/main.mjs`, source = Buffer.concat([bytes, Buffer.from(last)]);
   let error;
-  for (const filename of [`${cwd}/main.mjs`, `${cwd}/main-${process.pid}.mjs`, `/tmp/main-${process.pid}.mjs`]) {
+  for (const filename of [own, `${cwd}/main-${process.pid}.mjs`, `/tmp/main-${process.pid}.mjs`]) {
     try {
       writeFileSync(filename, source, { flag: 'wx' });
-      return { filename, remove: () => { try { unlinkSync(filename); } catch { /* it was removed */ } } };
+      return { filename, tidy: once(() => filename === own ? truncateSync(own, bytes.length) : removeFile(filename)) };
     } catch (found) {
       error = found;
     }
   }
   throw error;
+}
+
+// Of what it fails on nothing is to be told: the program may have removed its file.
+function once(call) {
+  let called = false;
+  return () => {
+    if (called) return;
+    called = true;
+    try {
+      call();
+    } catch {
+      // as above
+    }
+  };
 }
 
 // --- main and its result ---
@@ -316,6 +386,7 @@ function sendResult(value) {
 async function park() {
   channel = channelIdentity();
   for (let times = 0; times < 3; times++) await rehearse(); // the first only loads what Node and V8 load lazily
+  claimFile();
   writeSync(READY_FD, '1');
   closeSync(READY_FD);
   return readJob();

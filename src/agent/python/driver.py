@@ -37,14 +37,15 @@ TEXT_MAX = 65536
 FIELD_CODE, FIELD_ARGUMENTS, FIELD_ENV, FIELD_CWD, FIELD_LIMITS = 2, 3, 4, 5, 6
 LIMITS_CPU_PERCENT = slice(72, 76)
 FILENAME = "main.py"
+CLAIMED, READABLE = 0o600, 0o644  # modes of the program's file, before and after it has the program
 FLUSH_FAILED = 120
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
                     "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "GOMAXPROCS", "PYTHON_CPU_COUNT")
 ENVIRONMENT = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
                "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib"}
 
-process = types.SimpleNamespace(pid=0, channel=None, reseed=True, streams=None, environment=None, modules=frozenset(),
-                                modules_before=0, running=False, at_fork=[], at_exit=[], log_handlers=(),
+process = types.SimpleNamespace(pid=0, channel=None, file=None, reseed=True, streams=None, environment=None,
+                                modules=frozenset(), modules_before=0, running=False, at_fork=[], at_exit=[], log_handlers=(),
                                 log_handlers_before=0)
 
 
@@ -252,6 +253,34 @@ def apply_place(job):
     sys.orig_argv = [sys.executable, FILENAME]
     sys.path.insert(0, cwd)
     return cwd
+
+
+def claim_file():
+    """Makes the file that __file__ will name, while parking: the working directory shows no change by us later."""
+    try:
+        process.file = os.open(ENVIRONMENT["HOME"] + "/" + FILENAME,
+                               os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, CLAIMED)
+    except OSError:
+        process.file = None  # the program runs without
+
+
+def write_file(code, cwd):
+    """The program, for what reads it by its name: workers, reloads. What was put under that name meanwhile stays."""
+    if process.file is None:
+        return
+    status = os.fstat(process.file)
+    if status.st_size == 0 and status.st_mode & 0o777 == CLAIMED:
+        fill_file(code if cwd == ENVIRONMENT["HOME"] else None)
+    os.close(process.file)
+
+
+def fill_file(code):
+    try:
+        if code is None or os.write(process.file, code) < len(code):
+            os.unlink(ENVIRONMENT["HOME"] + "/" + FILENAME)
+        os.fchmod(process.file, READABLE)
+    except OSError:  # as when no space is left: half a program is worse than none
+        quietly(os.unlink, ENVIRONMENT["HOME"] + "/" + FILENAME)
 
 
 def unload_shadowed(cwd):
@@ -549,6 +578,7 @@ def park():
     process.channel = channel_identity()
     os.set_inheritable(DRIVER_FD, False)
     rehearse()
+    claim_file()
     os.write(READY_FD, b"1")
     os.close(READY_FD)
     return read_job()
@@ -556,6 +586,7 @@ def park():
 
 def run(job):
     cwd = apply_place(job)
+    write_file(job.code, cwd)
     apply_environment(job)
     unload_shadowed(cwd)
     name = "__main__" if job.arguments is None else "main"
