@@ -5,6 +5,7 @@
  * only core knows (queue and total time) and counted.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,13 @@ struct cordon_live {
     struct cordon_outcome outcome;
     const char *domains[CORDON_DOMAINS_MAX];
 };
+
+static atomic_bool stopping;
+
+void cordon_live_stopping(void)
+{
+    atomic_store(&stopping, true);
+}
 
 /* A run with network may reach what the settings name, unless it names less itself. */
 static void usual_domains(struct cordon_live *live, const struct cordon_settings *settings, enum cordon_door door)
@@ -144,6 +152,8 @@ static void end(struct cordon_live *live, const struct cordon_outcome *outcome)
     own->total_us = cordon_now_us() - live->opened_us;
     if (!*own->backend)
         (void)snprintf(own->backend, sizeof own->backend, "%.31s", live->backend->name);
+    if (own->cause == CORDON_CAUSE_CANCELLED && atomic_load(&stopping))
+        (void)snprintf(own->message, sizeof own->message, "the run was cancelled: the daemon is stopping");
     live->state = STATE_ENDED;
 }
 
@@ -187,6 +197,8 @@ int cordon_live_next(struct cordon_live *live, struct cordon_event *event, struc
         if (r < 0) {
             live->state = STATE_FAILED;
             give_back(live);
+            if (own.kind == CORDON_ERROR_CANCELLED && atomic_load(&stopping))
+                (void)cordon_fail(&own, r, own.kind, "the run was cancelled before it began: the daemon is stopping");
             cordon_metrics_error(own.kind);
             if (err)
                 *err = own;

@@ -52,6 +52,8 @@ int cordon_live_open(const struct cordon_settings *settings, const struct cordon
  * afterwards, stop at CORDON_EVENT_OUTCOME, send, then close. */
 int cordon_live_next(struct cordon_live *live, struct cordon_event *event, struct cordon_error *err);
 void cordon_live_close(struct cordon_live *live);
+/* The daemon stops: what is cancelled from now on is told as cancelled by that, not by its client. */
+void cordon_live_stopping(void);
 
 /* Admission: how many run and wait now, for /metrics and /readyz. */
 struct cordon_admission {

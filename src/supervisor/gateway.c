@@ -236,6 +236,7 @@ static void wait_for_end(struct gateway *self)
 
 static void done(struct gateway *self)
 {
+    cordon_live_stopping();
     cordon_http_server_stop(self->server, STOP_GRACE_MS);
     cordon_registry_shutdown();
     cordon_store_close(self->doors.store);

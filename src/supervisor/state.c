@@ -35,12 +35,14 @@ static void find_user(const struct cordon_settings *settings, struct cordon_stat
 static int find_path(const struct cordon_settings *settings, struct cordon_state *state, struct cordon_error *err)
 {
     const char *set = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_STATE);
-    const char *home = getenv("HOME");
+    const char *home = getenv("HOME"), *states = getenv("XDG_STATE_HOME");
     int size;
     if (set && *set)
         size = snprintf(state->path, sizeof state->path, "%s", set);
     else if (geteuid() == 0)
         size = snprintf(state->path, sizeof state->path, "/var/lib/cordon");
+    else if (states && *states == '/') /* its specification has relative ones ignored */
+        size = snprintf(state->path, sizeof state->path, "%s/cordon", states);
     else if (home && *home == '/')
         size = snprintf(state->path, sizeof state->path, "%s/.local/state/cordon", home);
     else

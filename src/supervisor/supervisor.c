@@ -36,6 +36,7 @@
 #define LISTENERS_MAX 15 /* besides the unix socket */
 #define STOP_GATEWAY_US 8000000u
 #define STOP_WARDEN_US 5000000u
+#define SAME_REQUEST_US 1000000u
 
 struct supervisor {
     struct cordon_serve_options options;
@@ -49,6 +50,8 @@ struct supervisor {
     int signals;
     bool ready, stopping;
     uint64_t kill_at_us; /* while stopping: when patience ends */
+    uint64_t stop_at_us; /* when the stop was asked for */
+    bool hurried;        /* it was asked for again */
     int status;
 };
 
@@ -238,15 +241,21 @@ static int watch_signals(struct supervisor *self, struct cordon_error *err)
     return self->signals < 0 ? cordon_fail_errno(err, -errno, "watching signals") : 0;
 }
 
+/* Whoever ends us may well tell us twice at once: timeout(1) signals its child and then the group, a terminal's ^C
+ * comes beside what a script passes on. Only a later signal means that patience has ended. */
 static void begin_stop(struct supervisor *self, int status)
 {
+    uint64_t now = cordon_now_us();
     if (self->stopping) { /* asked twice: no more patience */
-        self->kill_at_us = cordon_now_us();
+        self->hurried = self->hurried || now - self->stop_at_us >= SAME_REQUEST_US;
+        if (self->hurried)
+            self->kill_at_us = now;
         return;
     }
     self->stopping = true;
     self->status = status;
-    self->kill_at_us = cordon_now_us() + STOP_GATEWAY_US;
+    self->stop_at_us = now;
+    self->kill_at_us = now + STOP_GATEWAY_US;
     cordon_notify("STOPPING=1");
     if (self->gateway.pid)
         (void)kill(self->gateway.pid, SIGTERM); /* our child, not yet waited for */
@@ -285,9 +294,13 @@ static void reap(struct supervisor *self)
 static void read_signals(struct supervisor *self)
 {
     struct signalfd_siginfo info;
-    while (read(self->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD)
-            begin_stop(self, 0);
+    while (read(self->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD)
+            continue;
+        if (!self->stopping)
+            cordon_log(CORDON_LOG_INFO, "stopping", "signal", CORDON_NUM((int)info.ssi_signo), NULL);
+        begin_stop(self, 0);
+    }
     reap(self);
 }
 
@@ -340,7 +353,10 @@ static void go_on_stopping(struct supervisor *self)
         self->kill_at_us = cordon_now_us() + STOP_WARDEN_US;
     }
     if (role->pid && cordon_now_us() >= self->kill_at_us) {
-        cordon_log(CORDON_LOG_WARN, "a role did not stop in time and is killed", "killed", role->name, NULL);
+        cordon_log(CORDON_LOG_WARN,
+                   self->hurried ? "the stop was asked for again: a role is killed"
+                                 : "a role did not stop in time and is killed",
+                   "killed", role->name, NULL);
         (void)kill(role->pid, SIGKILL);
         self->kill_at_us = UINT64_MAX;
     }

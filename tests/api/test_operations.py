@@ -3,9 +3,12 @@
 
 import json
 import re
+import signal
+import subprocess
+import time
 
 from lib import host
-from lib.daemon import KEY_FORM, SECRET, cli
+from lib.daemon import BIN, KEY_FORM, SECRET, cli
 
 SAMPLE = re.compile(
     r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})? '
@@ -208,3 +211,24 @@ def test_idle_daemon_is_idle(daemon):
     before = ticks()
     time.sleep(2)
     assert ticks() - before <= 10  # of 200 a CPU
+
+
+def test_a_stop_is_told_as_one(own):
+    """Also when it is asked for twice at once, as timeout(1) does: the second is no call for haste."""
+    daemon = own()
+    state = daemon.state
+    with subprocess.Popen(
+        [BIN, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(60)"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PATH": "/usr/bin:/bin", "CORDON_STATE": state},
+    ) as process:
+        assert process.stdout.readline() == b"up\n"
+        daemon.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(12) == 0
+        errors = process.stderr.read().decode()
+        assert process.wait(5) == 125 and "the daemon is stopping" in errors and "client" not in errors, errors
+    log = daemon.log()
+    assert log.count("msg=stopping") == 1 and "is killed" not in log, log
