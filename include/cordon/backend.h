@@ -125,7 +125,7 @@ struct cordon_outcome {
     enum cordon_cause cause;
     int exit_code; /* the program's own when cause is EXITED; 128+signal when SIGNALLED; else -1 (137 for MEMORY) */
     int signal;    /* 0: none */
-    char limit_hit[24];                            /* "", "timeout_s", "cpu_s", "memory_mb", "output_kill_bytes" */
+    char limit_hit[24];                            /* "", "timeout_s", "cpu_s", "memory_mb", "output_kill_mb" */
     char message[256];                             /* one sentence for people; "" when it simply exited */
     uint64_t queue_us, start_us, run_us, total_us; /* waited for a place, for a guest, ran, all */
     uint64_t cpu_us;                               /* user + system, all processes; 0 where it can't be known */

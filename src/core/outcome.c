@@ -46,6 +46,7 @@ int cordon_outcome_exit_status(const struct cordon_outcome *outcome)
     case CORDON_CAUSE_SIGNALLED:
         return (128 + outcome->signal) & 255;
     case CORDON_CAUSE_TIMEOUT:
+    case CORDON_CAUSE_OUTPUT_LIMIT:
         return 124;
     case CORDON_CAUSE_MEMORY:
         return 137;

@@ -32,9 +32,9 @@ static int refuse(const struct question *q, const char *fmt, ...)
     char text[440];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap); /* cut on purpose, so that the ending stays */
+    (void)vsnprintf(text, sizeof text, fmt, ap); /* cut on purpose */
     va_end(ap);
-    return cordon_fail(q->err, -EPERM, CORDON_ERROR_REFUSED, "%s: the code was refused and not run", text);
+    return cordon_fail(q->err, -EPERM, CORDON_ERROR_REFUSED, "the code was refused and not run: %s", text);
 }
 
 static int check_none(const struct question *q)
@@ -140,7 +140,7 @@ static int check_timeout(const struct question *q)
     if (!cap_ms || q->request->limits.timeout_ms <= cap_ms)
         return 0;
     return refuse(q,
-                  "%s or the request's timeout_s is %.3f s and the backend %s can run for %u s at most; up to %u s "
+                  "%s or the request's timeout_s is %.10g s and the backend %s can run for %u s at most; up to %u s "
                   "would be accepted",
                   name_of(q, CORDON_SET_TIMEOUT_S), (double)q->request->limits.timeout_ms / 1000, q->backend,
                   q->caps.max_timeout_s, q->caps.max_timeout_s);

@@ -69,8 +69,8 @@ static uint64_t number(const struct cordon_settings *settings, enum cordon_door 
     return (uint64_t)cordon_settings_int(settings, door, id);
 }
 
-/* The largest time limit of a request. An operator's own longer default raises it, unless the largest is set too (then
- * loading has made sure that they agree). */
+/* The largest time limit of a request. The executor manager's own longer default raises it for that door, unless the
+ * largest is set too (loading has made sure that all else agrees). */
 static uint64_t max_timeout_s(const struct cordon_settings *settings, enum cordon_door door)
 {
     uint64_t most = number(settings, door, CORDON_SET_MAX_TIMEOUT_S),
@@ -158,9 +158,9 @@ static int check_program(const struct cordon_settings *settings, const struct co
         return invalid(err, "language \"%.40s\" is not known: python, javascript and bash are",
                        request->language ? request->language : "");
     if (request->code.size > most)
-        return cordon_fail(err, -EMSGSIZE, CORDON_ERROR_TOO_LARGE, "code has %zu bytes, more than %s allows (%llu)",
+        return cordon_fail(err, -EMSGSIZE, CORDON_ERROR_TOO_LARGE, "code has %zu bytes, more than %s allows (%llu KiB)",
                            request->code.size, cordon_settings_name(run->door, CORDON_SET_CODE_KB),
-                           (unsigned long long)most);
+                           (unsigned long long)(most / 1024));
     if (!request->arguments.data)
         return 0;
     int r = cordon_value_parse(request->arguments.data, request->arguments.size, &arguments, err);
@@ -330,8 +330,8 @@ static int check_files(const struct cordon_request *request, struct cordon_error
     }
     if (total > request->limits.disk_bytes)
         return cordon_fail(err, -EMSGSIZE, CORDON_ERROR_TOO_LARGE,
-                           "files hold %llu bytes, more than the run's disk_mb allows (%llu)",
-                           (unsigned long long)total, (unsigned long long)request->limits.disk_bytes);
+                           "files hold %llu bytes, more than the run's disk_mb allows (%llu MiB)",
+                           (unsigned long long)total, (unsigned long long)(request->limits.disk_bytes / MIB));
     return check_paths_differ(request, err);
 }
 
@@ -380,7 +380,7 @@ static int check_limits(const struct cordon_settings *settings, const struct cor
     if (disk_mb < memory_mb)
         disk_mb = memory_mb; /* private files are memory, so that limit holds them */
     if (!limits->timeout_ms || limits->timeout_ms > 1000 * timeout_s)
-        return invalid(err, "timeout_s is %.3f: more than 0 and at most %llu (%s) is allowed",
+        return invalid(err, "timeout_s is %.10g: more than 0 and at most %llu (%s) is allowed",
                        (double)limits->timeout_ms / 1000, (unsigned long long)timeout_s,
                        cordon_settings_name(CORDON_DOOR_NATIVE, CORDON_SET_MAX_TIMEOUT_S));
     if (limits->memory_bytes < 16 * MIB || limits->memory_bytes > memory_mb * MIB)
@@ -388,10 +388,12 @@ static int check_limits(const struct cordon_settings *settings, const struct cor
                        (unsigned long long)(limits->memory_bytes / MIB), (unsigned long long)memory_mb,
                        cordon_settings_name(CORDON_DOOR_NATIVE, CORDON_SET_MAX_MEMORY_MB));
     if (limits->cpu_ms > 86400000)
-        return invalid(err, "cpu_s is %.3f: 0 (no limit) to 86400 is allowed", (double)limits->cpu_ms / 1000);
+        return invalid(err, "cpu_s is %.10g: 0 (no limit) to 86400 is allowed", (double)limits->cpu_ms / 1000);
     if (limits->disk_bytes < MIB || limits->disk_bytes > disk_mb * MIB)
-        return invalid(err, "disk_mb is %llu: 1 to %llu is allowed", (unsigned long long)(limits->disk_bytes / MIB),
-                       (unsigned long long)disk_mb);
+        return invalid(err, "disk_mb is %llu: 1 to %llu (the larger of %s and %s) is allowed",
+                       (unsigned long long)(limits->disk_bytes / MIB), (unsigned long long)disk_mb,
+                       cordon_settings_name(run->door, CORDON_SET_DISK_MB),
+                       cordon_settings_name(CORDON_DOOR_NATIVE, CORDON_SET_MAX_MEMORY_MB));
     return 0;
 }
 

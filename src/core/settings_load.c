@@ -302,17 +302,23 @@ static int compare_names(const struct cordon_settings *settings, struct cordon_e
     return 0;
 }
 
-/* A default that the operator set beyond the largest that requests may set contradicts it. (A time limit is no matter
- * of safety: where no largest was set, the longer default is it.) */
+/* Systems whose documents bound their time limit by nothing: where no largest was set, theirs is the largest. */
+static bool raises_ceiling(const struct cordon_settings *settings, size_t slot, enum cordon_setting ceiling)
+{
+    const struct cordon_alias_row *alias = cordon_slot_alias(slot);
+    return ceiling == CORDON_SET_MAX_TIMEOUT_S && !settings->slots[ceiling].set && alias &&
+           alias->door == CORDON_DOOR_EXECUTOR_MANAGER;
+}
+
+/* A default that the operator set beyond the largest that requests may set contradicts it. */
 static int compare_ceiling(const struct cordon_settings *settings, enum cordon_setting id, enum cordon_setting ceiling,
                            struct cordon_error *err)
 {
     int64_t most = settings->slots[ceiling].value.number;
-    if (id == CORDON_SET_TIMEOUT_S && !settings->slots[ceiling].set)
-        return 0;
     for (size_t slot = 0; slot < CORDON_SLOT_COUNT; slot++) {
         const struct cordon_setting_slot *s = &settings->slots[slot];
-        if (cordon_slot_setting(slot) == id && s->set && s->value.number > most)
+        if (cordon_slot_setting(slot) == id && s->set && s->value.number > most &&
+            !raises_ceiling(settings, slot, ceiling))
             return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
                                "%s is %lld %s, more than %s allows (%lld): lower the one or raise the other",
                                cordon_slot_name(slot), (long long)s->value.number, cordon_setting_rows[id].unit,

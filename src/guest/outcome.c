@@ -99,10 +99,10 @@ static void say_output_limit(struct cordon_run *run)
 {
     struct cordon_outcome *outcome = &run->outcome;
     uint64_t limit = run->request->limits.output_kill_bytes;
-    say(outcome, CORDON_CAUSE_OUTPUT_LIMIT, -1, "output_kill_bytes");
+    say(outcome, CORDON_CAUSE_OUTPUT_LIMIT, -1, "output_kill_mb");
     (void)snprintf(outcome->message, sizeof outcome->message,
-                   "the program was ended because it wrote more than %" PRIu64 " bytes to %s (output_kill_bytes)",
-                   limit, run->reader.exit.stdout_bytes > limit ? "stdout" : "stderr");
+                   "the program was ended because it wrote more than %.10g MiB to %s (output_kill_mb)",
+                   (double)limit / (1 << 20), run->reader.exit.stdout_bytes > limit ? "stdout" : "stderr");
 }
 
 static void judge_exit(struct cordon_run *run)

@@ -92,7 +92,7 @@ def test_a_stream_beyond_the_kill_limit_ends_the_run(own):
     made = own(output_kill_mb=4)
     answer = made.run("while True: print('f' * 4000)", timeout_s=30)
     outcome = answer["outcome"]
-    assert outcome["cause"] == "output_limit" and outcome["limit_hit"] == "output_kill_bytes"
+    assert outcome["cause"] == "output_limit" and outcome["limit_hit"] == "output_kill_mb" and "4 MiB" in outcome["message"]
     assert outcome["stdout"]["truncated"] and 4 << 20 <= outcome["stdout"]["bytes"] < 8 << 20
     assert answer["stdout"].startswith("ffff")
 

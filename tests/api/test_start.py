@@ -20,6 +20,7 @@ class TestSettings:
             ("CORDON_TIMEOUT_S", "0", ["CORDON_TIMEOUT_S", "0"]),
             ("CORDON_TIMEOUT_S", "ten", ["CORDON_TIMEOUT_S", "ten"]),
             ("CORDON_TIMEOUT_S", "30s", ["CORDON_TIMEOUT_S"]),
+            ("CORDON_TIMEOUT_S", "600", ["CORDON_TIMEOUT_S is 600", "CORDON_MAX_TIMEOUT_S"]),
             ("CORDON_MAX_RUNS", "-1", ["CORDON_MAX_RUNS"]),
             ("CORDON_ALLOW_NONE", "maybe", ["CORDON_ALLOW_NONE", "maybe"]),
             ("CORDON_BACKEND", "locl", ["locl", "local", "none"]),

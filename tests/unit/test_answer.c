@@ -287,7 +287,7 @@ static void exit_statuses_are_the_command_lines(void **state)
         {{.cause = CORDON_CAUSE_INFRASTRUCTURE}, 125},
         {{.cause = CORDON_CAUSE_UNAVAILABLE}, 125},
         {{.cause = CORDON_CAUSE_CANCELLED}, 125},
-        {{.cause = CORDON_CAUSE_OUTPUT_LIMIT, .exit_code = -1}, 125},
+        {{.cause = CORDON_CAUSE_OUTPUT_LIMIT, .exit_code = -1}, 124},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(cordon_outcome_exit_status(&cases[i].outcome), cases[i].status);

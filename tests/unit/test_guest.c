@@ -433,7 +433,7 @@ static void too_loud_program_is_ended(void **state)
     request.limits.output_kill_bytes = 3000000;
     run_real(&request, NULL, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_OUTPUT_LIMIT);
-    assert_string_equal(seen.outcome.limit_hit, "output_kill_bytes");
+    assert_string_equal(seen.outcome.limit_hit, "output_kill_mb");
     assert_non_null(strstr(seen.outcome.message, "stderr"));
     assert_int_equal(seen.out[1].size, 1u << 20);
     seen_done(&seen);

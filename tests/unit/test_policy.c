@@ -33,7 +33,7 @@ static void accepts(const struct ask *ask, bool named)
         fail_msg("%s", err.message);
 }
 
-/* Every refusal names the setting, the backend, what was found, what would be accepted, and ends alike. */
+/* Every refusal names the setting, the backend, what was found, what would be accepted, and begins alike. */
 static void refuses(const struct ask *ask, bool named, const char *const parts[])
 {
     struct cordon_error err = {0};
@@ -43,8 +43,8 @@ static void refuses(const struct ask *ask, bool named, const char *const parts[]
     for (; *parts; parts++)
         if (!strstr(err.message, *parts))
             fail_msg("\"%s\" is not in \"%s\"", *parts, err.message);
-    const char *ending = ": the code was refused and not run";
-    assert_string_equal(err.message + strlen(err.message) - strlen(ending), ending);
+    const char *beginning = "the code was refused and not run: ";
+    assert_int_equal(strncmp(err.message, beginning, strlen(beginning)), 0);
     assert_non_null(strstr(err.message, ask->backend->name));
     assert_non_null(strstr(err.message, "accepted"));
 }
