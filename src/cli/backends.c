@@ -37,7 +37,7 @@ static int ask_ourselves(struct cordon_buf *to)
     struct cordon_oneshot oneshot;
     cordon_registry_setup(cordon_backend_builtin);
     /* Without one, each backend says in its own words why it can't run code. */
-    (void)cordon_oneshot_start(&oneshot, NULL);
+    (void)cordon_oneshot_start(false, &oneshot, NULL);
     cordon_door_backends_write(&json);
     cordon_oneshot_stop(&oneshot);
     return to->failed ? -ENOMEM : 0;
@@ -60,6 +60,8 @@ static void print_value(const struct cordon_value *key, const struct cordon_valu
         (void)printf("%.*s\n", (int)value->size - 2, value->data + 1);
     else if (value->kind == CORDON_VALUE_BOOL)
         (void)printf("%s\n", cordon_value_true(value) ? "yes" : "no");
+    else if (cordon_value_equals(key, "max_timeout_s") && value->size == 1 && *value->data == '0')
+        (void)printf("no cap\n");
     else if (value->kind == CORDON_VALUE_ARRAY)
         print_list(value);
     else

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "supervisor/state.h"
 
 static const char help[] =
     "usage: cordon config show [--json] [--config FILE]\n"
@@ -29,12 +30,18 @@ static int explain(const struct cordon_settings *settings, const char *name)
     return CORDON_EXIT_USAGE;
 }
 
+static int show(const struct cordon_settings *settings, bool json)
+{
+    struct cordon_state state;
+    bool known = cordon_state_locate(settings, &state, NULL) == 0; /* without HOME there is none */
+    cordon_settings_show(settings, known ? state.path : NULL, json, stdout);
+    return fflush(stdout) == 0 ? 0 : CORDON_EXIT_FAILURE;
+}
+
 static int act(const struct cordon_settings *settings, int argc, char **argv, bool json)
 {
-    if (argc == 1 && strcmp(argv[0], "show") == 0) {
-        cordon_settings_show(settings, json, stdout);
-        return fflush(stdout) == 0 ? 0 : CORDON_EXIT_FAILURE;
-    }
+    if (argc == 1 && strcmp(argv[0], "show") == 0)
+        return show(settings, json);
     if (argc == 2 && strcmp(argv[0], "explain") == 0)
         return explain(settings, argv[1]);
     if (argc == 1 && strcmp(argv[0], "document") == 0) {

@@ -26,15 +26,17 @@ static int check_peer(int fd, const char *folder, struct cordon_error *err)
         (unsigned)peer.uid);
 }
 
-/* errno says why. One that may be there but is not to be reached is an error where its folder was given; else it is
- * told and we do without. */
+/* errno says why. One that may be there but is not to be reached (or has died, and left its socket) is an error where
+ * its folder was given; else it is told and we do without. */
 static int do_without(const struct cordon_settings *settings, const char *folder, struct cordon_error *err)
 {
     int r = -errno;
-    if (r == -ENOENT || r == -ENOTDIR || r == -ECONNREFUSED)
+    if (r == -ENOENT || r == -ENOTDIR)
         return -ENOENT;
     if (cordon_settings_source(settings, CORDON_SET_STATE) != CORDON_SOURCE_DEFAULT)
-        return cordon_fail_errno(err, r, "asking the daemon of state folder %.300s", folder);
+        return cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE,
+                           "state folder %.250s: its daemon can not be asked: %s%s; not run without it", folder,
+                           strerror(-r), r == -ECONNREFUSED ? " (its socket is there, nobody listens: start it)" : "");
     (void)fprintf(stderr, "cordon: no daemon is asked: state folder %s: %s\n", folder,
                   strerror(-r)); /* nobody to tell */
     return -ENOENT;

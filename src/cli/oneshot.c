@@ -17,11 +17,12 @@
 #define HELLO_MS 30000
 #define STOP_MS 10000
 
-static void child(int peer) __attribute__((noreturn));
-static void child(int peer)
+static void child(int peer, bool unisolated) __attribute__((noreturn));
+static void child(int peer, bool unisolated)
 {
     static char name[] = "cordon", role[] = "--role", warden[] = "warden", oneshot[] = "--oneshot";
-    char *argv[] = {name, role, warden, oneshot, NULL};
+    static char allow[] = "CORDON_ALLOW_NONE=true";
+    char *argv[] = {name, role, warden, oneshot, unisolated ? allow : NULL, NULL};
     (void)setpgid(0, 0); /* the terminal's ^C cancels the run by us; the warden then ends in order */
     (void)signal(SIGPIPE, SIG_DFL);
     if (dup2(peer, CORDON_ROLE_PEER) < 0 || (peer == CORDON_ROLE_PEER && fcntl(peer, F_SETFD, 0) < 0))
@@ -46,7 +47,7 @@ static int await_hello(int fd, struct cordon_error *err)
                        "the warden did not say within %d s whether it can run code", HELLO_MS / 1000);
 }
 
-int cordon_oneshot_start(struct cordon_oneshot *ret, struct cordon_error *err)
+int cordon_oneshot_start(bool unisolated, struct cordon_oneshot *ret, struct cordon_error *err)
 {
     int pair[2];
     *ret = (struct cordon_oneshot){.peer = -1};
@@ -55,7 +56,7 @@ int cordon_oneshot_start(struct cordon_oneshot *ret, struct cordon_error *err)
     ret->peer = fcntl(pair[0], F_DUPFD_CLOEXEC, CORDON_ROLE_LISTEN);
     ret->pid = ret->peer < 0 ? -1 : fork();
     if (ret->pid == 0)
-        child(pair[1]);
+        child(pair[1], unisolated);
     int r = ret->pid < 0 ? cordon_fail_errno(err, -errno, "starting a warden") : 0;
     (void)close(pair[1]); /* the child's */
     if (r == 0)

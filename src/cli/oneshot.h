@@ -3,6 +3,7 @@
 #ifndef CORDON_CLI_ONESHOT_H
 #define CORDON_CLI_ONESHOT_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -12,8 +13,9 @@ struct cordon_oneshot {
     int peer; /* a second descriptor of the connection that cordon_warden_set took */
 };
 
-/* Starts it and waits for its hello; then the backends of this process work. */
-int cordon_oneshot_start(struct cordon_oneshot *ret, struct cordon_error *err);
+/* Starts it and waits for its hello; then the backends of this process work. unisolated: it may start guests of the
+ * backend none. */
+int cordon_oneshot_start(bool unisolated, struct cordon_oneshot *ret, struct cordon_error *err);
 /* Ends it and waits until it has left nothing behind. */
 void cordon_oneshot_stop(struct cordon_oneshot *oneshot);
 

@@ -24,10 +24,12 @@
 
 /* What ^C shuts down: our side of the connection to the daemon, or the far end of the run's cancel_fd. */
 static volatile sig_atomic_t cancel_socket = -1;
+static volatile sig_atomic_t interrupted; /* by this signal; 0: not */
 
 static void on_interrupt(int number)
 {
     int saved = errno;
+    interrupted = number;
     if (cancel_socket >= 0)
         (void)shutdown(cancel_socket, SHUT_WR); /* the run then ends as cancelled, which is waited for */
     errno = saved;
@@ -96,6 +98,33 @@ static int run_by_daemon(int fd, const struct cordon_buf *body, struct cordon_ru
     return r;
 }
 
+/* The daemon's settings hold for its runs. What is set beside this command is told to be without effect; what demands
+ * how the program is isolated can't be left out silently, and a request has no words for it. */
+static int check_environment(const struct cordon_settings *settings, bool backend_named, struct cordon_error *err)
+{
+    struct cordon_buf names = CORDON_BUF_INIT(1024);
+    const char *name, *demand = NULL;
+    for (int id = 0; id < CORDON_SET__COUNT; id++) {
+        if (id == CORDON_SET_STATE || id == CORDON_SET_LOG_LEVEL || id == CORDON_SET_LOG_JSON ||
+            !(name = cordon_settings_environment(settings, (enum cordon_setting)id)))
+            continue;
+        if (id == CORDON_SET_MIN_ISOLATION || id == CORDON_SET_REQUIRE_LIMITS ||
+            (id == CORDON_SET_BACKEND && !backend_named))
+            demand = name;
+        (void)cordon_buf_appendf(&names, "%s%s", names.size ? ", " : "", name); /* cut on purpose */
+    }
+    if (names.size && !demand)
+        (void)fprintf(stderr, "cordon: note: the daemon runs this by its own settings; set here without effect: %.*s\n",
+                      (int)names.size, names.data); /* nobody to tell */
+    cordon_buf_done(&names);
+    if (!demand)
+        return 0;
+    return cordon_fail(err, -EPERM, CORDON_ERROR_REFUSED,
+                       "the code was refused and not run: %s is set here, but the daemon that would run it goes by its "
+                       "own settings; unset it%s, or give the --state of a folder without a daemon",
+                       demand, strcmp(demand, "CORDON_BACKEND") == 0 ? " (-b NAME asks the daemon for a backend)" : "");
+}
+
 static int follow_live(struct cordon_live *live, struct cordon_run_show *show, struct cordon_error *err)
 {
     struct cordon_event event;
@@ -141,9 +170,13 @@ static int run_alone(const struct cordon_settings *settings, const struct cordon
         r = cordon_run_request_parse(settings, body->data, body->size, &request, err);
     if (r < 0)
         return r;
+    request.by_operator = true;
     r = cordon_run_request_backend(settings, &request, &backend, err);
+    bool unisolated = r == 0 && *request.backend && strcmp(backend->name, "none") == 0;
+    if (unisolated)
+        (void)fputs("cordon: backend none: nothing isolates this program from the host\n", stderr); /* nobody to tell */
     if (r == 0 && !cordon_request_blank(&request.request))
-        r = cordon_oneshot_start(&oneshot, err);
+        r = cordon_oneshot_start(unisolated, &oneshot, err);
     if (r == 0)
         r = run_request(settings, &request, show, err);
     cordon_oneshot_stop(&oneshot);
@@ -168,7 +201,9 @@ static int run(const struct cordon_run_options *options, struct cordon_run_show 
         if (daemon == -ENOENT)
             r = run_alone(settings, &body, show, err);
         else
-            r = daemon < 0 ? daemon : run_by_daemon(daemon, &body, show, err);
+            r = daemon < 0 ? daemon : check_environment(settings, options->backend, err);
+        if (r == 0 && daemon >= 0)
+            r = run_by_daemon(daemon, &body, show, err);
     }
     cordon_buf_done(&body);
     cordon_settings_free(settings);
@@ -184,10 +219,13 @@ int cordon_cli_run(int argc, char **argv)
         return cordon_cli_usage("run", "%s", err.message);
     if (options.help)
         return fputs(cordon_run_help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
-    int r = cordon_run_show_open(&options, &show, &err);
+    int r = cordon_run_show_open(&options, &interrupted, &show, &err);
     if (r == 0)
         r = run(&options, &show, &err);
-    if (r == 0 && !show.ended)
+    if (r < 0 && interrupted && !show.ended)
+        (void)cordon_fail(&err, -ECANCELED, CORDON_ERROR_CANCELLED, "the run was interrupted (SIG%s)",
+                          sigabbrev_np(interrupted)); /* only fills err */
+    else if (r == 0 && !show.ended)
         (void)cordon_fail(&err, -EIO, CORDON_ERROR_INFRASTRUCTURE,
                           "the run ended without an outcome"); /* only fills err */
     int status = cordon_run_show_end(&show, &err);

@@ -15,7 +15,8 @@ const char cordon_run_help[] =
     "Runs a program in a fresh guest and ends with its exit status. The daemon of the state folder is asked where one\n"
     "answers; else everything is started for this run alone.\n"
     "\n"
-    "  -c, --code CODE        the program itself; - reads it from stdin\n"
+    "  FILE                   the program; - reads it from stdin\n"
+    "  -c, --code CODE        the program's text itself\n"
     "  -l, --language NAME    python, javascript or bash; else by FILE's ending or #! line, else python\n"
     "  -b, --backend NAME     where it runs (CORDON_BACKEND)\n"
     "  -t, --timeout SECONDS  wall-clock limit\n"
@@ -31,8 +32,9 @@ const char cordon_run_help[] =
     "      --json             one JSON object instead of the program's output, also when it failed\n"
     "      --state DIR        the daemon's state folder (CORDON_STATE)\n"
     "\n"
-    "Exit status: the program's own (128 + signal where one ended it), 2 wrong usage, 124 time limit, 125 the sandbox\n"
-    "failed, 126 refused by policy, 137 memory limit.\n";
+    "Exit status: the program's own (128 + signal where one ended it), 2 wrong usage, 124 a time or output limit "
+    "ended\n"
+    "it, 125 the sandbox failed, 126 refused by policy, 130 or 143 interrupted, 137 memory limit.\n";
 
 enum {
     OPTION_ARGS = 1,
@@ -179,10 +181,9 @@ int cordon_run_options_parse(int argc, char **argv, struct cordon_run_options *r
     optind = 0;
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, ":c:l:b:t:m:e:h", options, NULL)) != -1;) {
-        if (option == '?')
-            return wrong(err, "option", argv[optind - 1], "is not known");
-        if (option == ':')
-            return wrong(err, "option", argv[optind - 1], "needs a value");
+        if (option == '?' || option == ':')
+            return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "option \"%.80s\" %s", argv[optind - 1],
+                               option == '?' ? "is not known" : "needs a value");
         int r = take(ret, option, err);
         if (r < 0)
             return r;

@@ -28,8 +28,8 @@ static void note(const char *fmt, ...)
     (void)fprintf(stderr, "cordon: %s\n", text); /* nobody to tell */
 }
 
-int cordon_run_show_open(const struct cordon_run_options *options, struct cordon_run_show *ret,
-                         struct cordon_error *err)
+int cordon_run_show_open(const struct cordon_run_options *options, const volatile sig_atomic_t *interrupted,
+                         struct cordon_run_show *ret, struct cordon_error *err)
 {
     /* The limits that count are those of whoever runs it; here nothing is cut. */
     const struct cordon_limits unlimited = {.stdout_bytes = SIZE_MAX / 2,
@@ -37,7 +37,7 @@ int cordon_run_show_open(const struct cordon_run_options *options, struct cordon
                                             .artifact_bytes = UINT64_MAX / 2,
                                             .artifacts_bytes = UINT64_MAX / 2,
                                             .artifacts = UINT32_MAX};
-    *ret = (struct cordon_run_show){.options = options, .folder = -1};
+    *ret = (struct cordon_run_show){.options = options, .interrupted = interrupted, .folder = -1};
     if (options->artifacts) {
         if (mkdir(options->artifacts, 0755) < 0 && errno != EEXIST)
             return cordon_fail(err, -errno, CORDON_ERROR_INVALID, "--artifacts %.200s: %s", options->artifacts,
@@ -98,11 +98,23 @@ static int show_plain(struct cordon_run_show *show, const struct cordon_event *e
     }
 }
 
+/* Our own outcome is told: that the client left is true for the daemon, but the client is us. */
+static void take_outcome(struct cordon_run_show *show, const struct cordon_outcome *outcome)
+{
+    show->outcome = *outcome;
+    show->ended = true;
+    if (outcome->cause == CORDON_CAUSE_CANCELLED && *show->interrupted)
+        (void)snprintf(show->outcome.message, sizeof show->outcome.message, "the run was interrupted (SIG%s)",
+                       sigabbrev_np(*show->interrupted));
+}
+
 int cordon_run_show_event(struct cordon_run_show *show, const struct cordon_event *event)
 {
+    struct cordon_event own = *event;
     if (event->type == CORDON_EVENT_OUTCOME) {
-        show->outcome = *event->outcome;
-        show->ended = true;
+        take_outcome(show, event->outcome);
+        own.outcome = &show->outcome;
+        event = &own;
     }
     if (event->type == CORDON_EVENT_ARTIFACT)
         show_artifact(show, event);
@@ -120,7 +132,8 @@ static void note_outcome(const struct cordon_outcome *outcome)
     bool natural = outcome->cause == CORDON_CAUSE_EXITED || outcome->cause == CORDON_CAUSE_SIGNALLED;
     note_truncated("stdout", outcome->stdout_bytes, outcome->stdout_kept);
     note_truncated("stderr", outcome->stderr_bytes, outcome->stderr_kept);
-    if (*outcome->result_error)
+    /* The interpreter's side has said why on stderr where it ended the program for it. */
+    if (*outcome->result_error && (outcome->exit_code == 0 || !outcome->stderr_bytes))
         note("no result: %s", outcome->result_error);
     if (*outcome->message)
         note("%s", outcome->message);
@@ -138,9 +151,17 @@ static int print_answer(struct cordon_run_show *show, const struct cordon_error 
     return cordon_cli_print(&text);
 }
 
+static int exit_status(const struct cordon_run_show *show, const struct cordon_error *err)
+{
+    bool cancelled = show->ended ? show->outcome.cause == CORDON_CAUSE_CANCELLED : err->kind == CORDON_ERROR_CANCELLED;
+    if (cancelled && *show->interrupted)
+        return 128 + *show->interrupted;
+    return show->ended ? cordon_outcome_exit_status(&show->outcome) : cordon_error_exit(err->kind);
+}
+
 int cordon_run_show_end(struct cordon_run_show *show, const struct cordon_error *err)
 {
-    int status = show->ended ? cordon_outcome_exit_status(&show->outcome) : cordon_error_exit(err->kind);
+    int status = exit_status(show, err);
     bool own = show->ended && show->outcome.cause == CORDON_CAUSE_EXITED;
     if (show->answer && print_answer(show, err) != 0)
         show->output_failed = true;

@@ -4,6 +4,8 @@
 #ifndef CORDON_CLI_RUN_SHOW_H
 #define CORDON_CLI_RUN_SHOW_H
 
+#include <signal.h>
+
 #include "cli/run_options.h"
 #include "core/run.h"
 
@@ -14,12 +16,13 @@ struct cordon_run_show {
     bool folder_failed;           /* a file could not be written */
     bool output_failed;
     bool ended;
+    const volatile sig_atomic_t *interrupted; /* a signal's number: we were told to end; 0: not */
     struct cordon_outcome outcome;
 };
 
 /* Opens the folder (making it). Free with _done in any case. */
-int cordon_run_show_open(const struct cordon_run_options *options, struct cordon_run_show *ret,
-                         struct cordon_error *err);
+int cordon_run_show_open(const struct cordon_run_options *options, const volatile sig_atomic_t *interrupted,
+                         struct cordon_run_show *ret, struct cordon_error *err);
 /* 0, or negative when the output can't be written. */
 int cordon_run_show_event(struct cordon_run_show *show, const struct cordon_event *event);
 /* The end, after the outcome or with the error that took its place: prints what is left to print; the exit status. */

@@ -51,6 +51,13 @@ enum cordon_setting_source cordon_settings_source(const struct cordon_settings *
     return settings->slots[settings->effective[CORDON_DOOR_NATIVE][id]].source;
 }
 
+const char *cordon_settings_environment(const struct cordon_settings *settings, enum cordon_setting id)
+{
+    size_t slot = settings->effective[CORDON_DOOR_NATIVE][id];
+    const struct cordon_setting_slot *found = &settings->slots[slot];
+    return found->set && found->source == CORDON_SOURCE_ENVIRONMENT ? cordon_slot_name(slot) : NULL;
+}
+
 const char *cordon_settings_warning(const struct cordon_settings *settings, size_t i)
 {
     return i < settings->warning_count ? settings->warnings[i] : NULL;

@@ -67,10 +67,13 @@ const char *cordon_settings_item(const struct cordon_settings *settings, enum co
                                  size_t i);
 /* The name that an error should show for this door (the alias where one exists, else the native name). */
 const char *cordon_settings_name(enum cordon_door door, enum cordon_setting id);
+/* The name by which the environment gave the setting its native value; NULL: it came from elsewhere. */
+const char *cordon_settings_environment(const struct cordon_settings *settings, enum cordon_setting id);
 enum cordon_setting_source cordon_settings_source(const struct cordon_settings *settings, enum cordon_setting id);
 
-/* `cordon config show [--json]`, `cordon config explain NAME`, and the man page's section (mandoc/scdoc text). */
-void cordon_settings_show(const struct cordon_settings *settings, bool json, FILE *to);
+/* `cordon config show [--json]`, `cordon config explain NAME`, and the man page's section (mandoc/scdoc text). state:
+ * the folder in use, shown where CORDON_STATE names none; may be NULL. */
+void cordon_settings_show(const struct cordon_settings *settings, const char *state, bool json, FILE *to);
 int cordon_settings_explain(const struct cordon_settings *settings, const char *name, FILE *to,
                             struct cordon_error *err);
 void cordon_settings_document(FILE *to);

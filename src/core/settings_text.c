@@ -24,12 +24,14 @@ static bool differs(const struct cordon_settings *settings, int door, int id)
                                 &seen(settings, CORDON_DOOR_NATIVE, id)->value);
 }
 
-static void show_row(const struct cordon_settings *settings, int id, FILE *to)
+static void show_row(const struct cordon_settings *settings, int id, const char *state, FILE *to)
 {
     char text[512];
     const struct cordon_setting_row *row = &cordon_setting_rows[id];
     const struct cordon_setting_slot *slot = seen(settings, CORDON_DOOR_NATIVE, id);
     cordon_setting_format((enum cordon_setting)id, &slot->value, text, sizeof text);
+    if (id == CORDON_SET_STATE && state && !*text)
+        (void)snprintf(text, sizeof text, "%s", state); /* cut on purpose */
     (void)fprintf(to, "%-34s %-20s %-12s %-10s", row->name, *text ? text : "-", source_names[slot->source],
                   scope_names[row->scope]);
     for (int door = 0; door < CORDON_DOOR__COUNT; door++) {
@@ -75,14 +77,17 @@ static void pair(struct cordon_json *json, const char *key, const char *text)
     cordon_json_text(json, text);
 }
 
-static void write_row(const struct cordon_settings *settings, int id, struct cordon_json *json)
+static void write_row(const struct cordon_settings *settings, int id, const char *state, struct cordon_json *json)
 {
     const struct cordon_setting_row *row = &cordon_setting_rows[id];
     const struct cordon_setting_slot *slot = seen(settings, CORDON_DOOR_NATIVE, id);
     cordon_json_object_begin(json);
     pair(json, "name", row->name);
     cordon_json_key(json, "value");
-    write_value((enum cordon_setting)id, &slot->value, json);
+    if (id == CORDON_SET_STATE && state && !*slot->value.text)
+        cordon_json_text(json, state);
+    else
+        write_value((enum cordon_setting)id, &slot->value, json);
     pair(json, "type", type_words[row->type]);
     pair(json, "unit", row->unit);
     pair(json, "source", source_names[slot->source]);
@@ -99,7 +104,7 @@ static void write_row(const struct cordon_settings *settings, int id, struct cor
     cordon_json_object_end(json);
 }
 
-static void show_json(const struct cordon_settings *settings, FILE *to)
+static void show_json(const struct cordon_settings *settings, const char *state, FILE *to)
 {
     struct cordon_buf buf = CORDON_BUF_INIT(4u << 20);
     struct cordon_json json = {.buf = &buf};
@@ -107,7 +112,7 @@ static void show_json(const struct cordon_settings *settings, FILE *to)
     cordon_json_key(&json, "settings");
     cordon_json_array_begin(&json);
     for (int id = 0; id < CORDON_SET__COUNT; id++)
-        write_row(settings, id, &json);
+        write_row(settings, id, state, &json);
     cordon_json_array_end(&json);
     cordon_json_object_end(&json);
     if (!buf.failed)
@@ -115,15 +120,15 @@ static void show_json(const struct cordon_settings *settings, FILE *to)
     cordon_buf_done(&buf);
 }
 
-void cordon_settings_show(const struct cordon_settings *settings, bool json, FILE *to)
+void cordon_settings_show(const struct cordon_settings *settings, const char *state, bool json, FILE *to)
 {
     if (json) {
-        show_json(settings, to);
+        show_json(settings, state, to);
         return;
     }
     (void)fprintf(to, "%-34s %-20s %-12s %-10s %s\n", "NAME", "VALUE", "SOURCE", "SCOPE", "DOORS");
     for (int id = 0; id < CORDON_SET__COUNT; id++)
-        show_row(settings, id, to);
+        show_row(settings, id, state, to);
 }
 
 static void explain_bounds(int64_t min, int64_t max, const char *unit, FILE *to)

@@ -3,6 +3,8 @@
 
 import json
 import os
+import signal
+import socket
 import stat
 
 import pytest
@@ -163,7 +165,6 @@ class TestRun:
             (("-m", "64", "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"), 137),
             (("-c", "import os; os.kill(os.getpid(), 15)"), 143),
             (("-c", "import os; os.kill(os.getpid(), 9)"), 137),
-            (("-b", "none", "-c", "print(1)"), 126),
             (("--network", "-c", "print(1)"), 126),
             (("-b", "nope", "-c", "print(1)"), 2),
             (("--no-such-option",), 2),
@@ -209,8 +210,8 @@ class TestRun:
             first = time.monotonic() - began
             assert process.stdout.read() == b"last\n" and time.monotonic() - began - first > 1.5
 
-    def test_interrupt_ends_the_guest(self, state):
-        import signal
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_interrupt_ends_the_guest(self, state, number):
         import subprocess
         import time
 
@@ -220,13 +221,15 @@ class TestRun:
         with subprocess.Popen(
             [BIN, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(60)"],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={"PATH": "/usr/bin:/bin", "CORDON_STATE": state},
         ) as process:
             assert process.stdout.readline() == b"up\n"
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             began = time.monotonic()
-            assert process.wait(10) in (130, -2, 125)
+            assert process.wait(10) == (130 if number == signal.SIGINT else 143)
             assert time.monotonic() - began < 3
+            assert b"interrupted (SIG" in process.stderr.read()
         assert host.wait_for(
             lambda: not [p for p in host.descendants(os.getpid()) if "sleep(60)" in str(host.cmdline(p))], 3
         )
@@ -271,6 +274,51 @@ class TestRun:
         assert done.status == 0
 
 
+class TestDaemonOrNot:
+    def test_none_needs_no_permission_without_a_daemon(self, tmp_path):
+        done = cli("run", "-b", "none", "-c", "print(1)", CORDON_STATE=str(tmp_path / "none"))
+        assert (done.status, done.text) == (0, "1\n") and "nothing isolates" in done.errors, done
+        unnamed = cli("run", "-c", "print(1)", CORDON_STATE=str(tmp_path / "none"), CORDON_BACKEND="none")
+        assert unnamed.status == 126 and unnamed.text == "", unnamed
+
+    def test_none_with_a_daemon_is_its_decision(self, daemon):
+        done = cli("run", "-b", "none", "-c", "print(1)", CORDON_STATE=daemon.state)
+        assert done.status == 126 and "CORDON_ALLOW_NONE" in done.errors and done.text == ""
+
+    def test_settings_beside_a_daemon_are_told_to_be_without_effect(self, daemon):
+        done = cli("run", "-c", "print(1)", CORDON_STATE=daemon.state, timeout_s=5, pids=20, CORDON_LOG_LEVEL="warn")
+        assert done.status == 0 and done.text == "1\n", done
+        assert done.errors.count("\n") == 1 and "CORDON_TIMEOUT_S, CORDON_PIDS" in done.errors, done
+        assert "STATE" not in done.errors and "LOG" not in done.errors
+
+    @pytest.mark.parametrize(
+        "name, value",
+        [("MIN_ISOLATION", "hardware-virtualized"), ("REQUIRE_LIMITS", "memory"), ("BACKEND", "local")],
+    )
+    def test_demands_that_a_daemon_would_not_hear_refuse_the_run(self, daemon, name, value):
+        settings = {"CORDON_STATE": daemon.state, "CORDON_" + name: value}
+        done = cli("run", "-c", "print(1)", **settings)
+        assert done.status == 126 and "CORDON_" + name in done.errors and done.text == "", done
+        if name == "BACKEND":
+            assert cli("run", "-b", "local", "-c", "print(1)", **settings).text == "1\n"
+
+    def test_a_dead_daemons_socket_is_no_reason_to_run_without_it(self, tmp_path):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(tmp_path / "cordon.sock"))
+        done = cli("run", "--state", tmp_path, "-c", "print(1)")
+        assert done.status == 125 and str(tmp_path) in done.errors and done.text == "", done
+
+    def test_output_limit(self, tmp_path):
+        done = cli("run", "-c", "while True: print('x' * 9999)", CORDON_STATE=str(tmp_path / "s"), output_kill_mb=2)
+        assert done.status == 124 and "2 MiB" in done.errors and "output_kill_mb" in done.errors, done
+
+    def test_an_error_is_told_once(self, tmp_path):
+        done = cli("run", "--args", "{}", "-c", "print(1)", CORDON_STATE=str(tmp_path / "s"))
+        assert done.status == 1 and done.errors.count("main()") == 1, done
+        silent = cli("run", "--args", "{}", "-c", "raise SystemExit(3)", CORDON_STATE=str(tmp_path / "s"))
+        assert silent.status == 3 and "no result" in silent.errors, silent
+
+
 def test_without_a_daemon_nothing_stays(tmp_path):
     from lib import host
 
@@ -291,11 +339,13 @@ def test_without_a_daemon_nothing_stays(tmp_path):
 class TestOthers:
     def test_usage(self):
         assert cli().status == 2 and cli("nonsense").status == 2 and "nonsense" in cli("nonsense").errors
+        assert 'option "--bogus" is not known' in cli("run", "--bogus").errors
         assert cli("--help").status == 0 and cli("--version").status == 0 and "0." in cli("--version").text
 
     def test_backends(self):
         done = cli("backends")
         assert done.status == 0 and "local" in done.text and "none" in done.text and "namespace" in done.text
+        assert "no cap" in done.text
         listed = cli("backends", "--json").json()
         entries = listed["backends"] if isinstance(listed, dict) else listed
         local = next(entry for entry in entries if entry["name"] == "local")
@@ -338,6 +388,7 @@ class TestOthers:
     def test_config_show(self):
         done = cli("config", "show", max_runs=7)
         assert done.status == 0 and "CORDON_MAX_RUNS" in done.text and "7" in done.text
+        assert "/var/lib/cordon" in done.text or os.geteuid() != 0
         shown = cli("config", "show", "--json", max_runs=7).json()
         assert "CORDON_MAX_RUNS" in json.dumps(shown)
 

@@ -80,6 +80,12 @@ def test_a_daemon_that_can_not_be_reached_is_told(nobody):
         os.rmdir(closed)
 
 
+def test_the_state_folder_follows_xdg(nobody):
+    done = nobody("config", "show", XDG_STATE_HOME="/some/where")
+    assert "/some/where/cordon" in done.text, done
+    assert ".local/state/cordon" in nobody("config", "show", XDG_STATE_HOME="relative").text
+
+
 def test_isolation_holds(nobody):
     done = nobody(
         "run",

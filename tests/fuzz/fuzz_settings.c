@@ -25,8 +25,8 @@ static void look_at(struct cordon_settings *settings)
     if (!nowhere)
         nowhere = fopen("/dev/null", "w");
     need(nowhere != NULL);
-    cordon_settings_show(settings, true, nowhere);
-    cordon_settings_show(settings, false, nowhere);
+    cordon_settings_show(settings, NULL, true, nowhere);
+    cordon_settings_show(settings, "/x", false, nowhere);
     for (size_t i = 0; cordon_settings_warning(settings, i); i++)
         need(*cordon_settings_warning(settings, i));
     for (int door = 0; door < CORDON_DOOR__COUNT; door++) {

@@ -260,7 +260,9 @@ static void rows_must_agree(void **state)
     assert_has(refused("CORDON_TIMEOUT_S=100", "CORDON_MAX_TIMEOUT_S=50"), "CORDON_MAX_TIMEOUT_S");
     assert_has(refused("SANDBOX_MAX_MEMORY=8g", NULL), "CORDON_MAX_MEMORY_MB");
     assert_has(refused("CORDON_TLS_CERT=/x", NULL), "CORDON_TLS_KEY is not");
-    cordon_settings_free(load_settings("CORDON_TIMEOUT_S=600", NULL)); /* raises what requests may ask for */
+    assert_has(refused("CORDON_TIMEOUT_S=600", NULL), "CORDON_TIMEOUT_S is 600 s, more than CORDON_MAX_TIMEOUT_S");
+    cordon_settings_free(load_settings("SANDBOX_TIMEOUT=600", NULL)); /* raises what that door's requests may ask for */
+    assert_has(refused("SANDBOX_TIMEOUT=600", "CORDON_MAX_TIMEOUT_S=300"), "CORDON_MAX_TIMEOUT_S");
     cordon_settings_free(load_settings("CORDON_MAX_TIMEOUT_S=5", NULL));
 }
 
@@ -280,9 +282,9 @@ static char *printed(const struct cordon_settings *s, int what)
     FILE *to = open_memstream(&text, &size);
     assert_non_null(to);
     if (what == 0)
-        cordon_settings_show(s, false, to);
+        cordon_settings_show(s, "/the/state", false, to);
     else if (what == 1)
-        cordon_settings_show(s, true, to);
+        cordon_settings_show(s, NULL, true, to);
     else if (what == 2)
         cordon_settings_document(to);
     else
