@@ -56,6 +56,17 @@ def run(request):
 
 
 @pytest.fixture
+def run_alone(run, request):
+    """The same in a guest of its own: what the program leaves running ends later, and its process 1 tells of it."""
+    if request.node.callspec.params["run"] == "fresh":
+        yield run
+        return
+    guest = Guest()
+    yield lambda code, **options: request.getfixturevalue("zygote").run(guest, code, **options)
+    guest.close()
+
+
+@pytest.fixture
 def js():
     if not os.path.exists(peers.NODE):
         pytest.skip(f"{peers.NODE} is not installed")
@@ -291,6 +302,60 @@ if __name__ == '__main__':
         print(list(pool.map(square, range(5))))
 """)
     assert (outcome.out, outcome.err, outcome.exit) == ("[0, 1, 4, 9, 16]\n", "", 0)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("arguments", [None, {}])
+def test_processes_that_import_the_program(run_alone, method, arguments):
+    outcome = run_alone(f"""
+import multiprocessing
+def square(x): return x * x
+def main():
+    with multiprocessing.get_context('{method}').Pool(2) as pool:
+        print(pool.map(square, range(5)), flush=True)
+if __name__ == '__main__':
+    main()
+""", arguments=arguments)
+    assert (outcome.out, outcome.err, outcome.exit) == ("[0, 1, 4, 9, 16]\n", "", 0)
+
+
+def test_program_is_in_its_file(run):
+    code = "import os, subprocess, sys\nprint(open(__file__).read().count('import'), oct(os.stat(__file__).st_mode))\n" \
+        "sys.argv[1:] or subprocess.run([sys.executable, __file__, 'again'])"
+    assert run(code).out.splitlines() == ["2 0o100644"] * 2
+
+
+def test_put_file_of_the_programs_name_stays(tmp_path):
+    (tmp_path / "main.py").write_text("put before")
+    look = "print(open(__file__).read())"
+    assert FreshDriver("python", cwd=str(tmp_path)).run(look).out == "put before\n"
+    (tmp_path / "main.py").unlink()
+    driver = FreshDriver("python", cwd=str(tmp_path))
+    driver.pipes.wait_ready()
+    assert (tmp_path / "main.py").read_text() == ""
+    (tmp_path / "main.py").write_text("put while parked")  # as the worker does: the file that is there, cut off
+    driver.pipes.wait_ready = lambda: None
+    assert driver.run(look).out == "put while parked\n"
+    (tmp_path / "main.py").unlink()
+    (tmp_path / "other").write_text("x")
+    (tmp_path / "main.py").symlink_to("other")
+    assert FreshDriver("python", cwd=str(tmp_path)).run("print(1)").out == "1\n"
+    assert (tmp_path / "other").read_text() == "x"
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: mounts a file system that is full")
+@pytest.mark.parametrize("language, code", [("python", "import os\nprint(os.listdir('.'))"),
+                                            ("javascript", "console.log(require('fs').readdirSync('.'))")])
+def test_no_room_for_the_programs_file(language, code, tmp_path):
+    if language == "javascript" and not os.path.exists(peers.NODE):
+        pytest.skip(f"{peers.NODE} is not installed")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8192", "none", str(tmp_path)], check=True)
+    try:
+        filler = "#" if language == "python" else "//"
+        outcome = FreshDriver(language, cwd=str(tmp_path)).run(code + "\n" + filler + "x" * 20000)
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+    assert (outcome.out, outcome.err, outcome.exit) == ("[]\n", "", 0)
 
 
 def test_driver_channel_is_not_inherited(run):
@@ -782,12 +847,14 @@ def test_js_module_syntax(js, tmp_path):
     outcome = js("import fs from 'node:fs';\nimport { count, add } from './helper.mjs';\nadd();\n"
                  "console.log(count, await Promise.resolve(5), import.meta.url.endsWith('/main.mjs'), fs.readdirSync('.').sort().join());",
                  home=str(tmp_path))
-    assert outcome.out == "1 5 true data.json,helper.mjs\n" and outcome.exit == 0, outcome.err
-    assert sorted(os.listdir(tmp_path)) == ["data.json", "helper.mjs"]
+    assert outcome.out == "1 5 true data.json,helper.mjs,main.mjs\n" and outcome.exit == 0, outcome.err
+    assert (tmp_path / "main.mjs").read_text().startswith("import fs") and (tmp_path / "main.mjs").read_text().endswith(");")
 
 
 @pytest.mark.parametrize("code, out", [
     ("for await (const x of [1, 2]) console.log(x)", "1\n2\n"),
+    ("#!/usr/bin/env node\nconsole.log(await 3)", "3\n"),
+    ("for (const x of [1]) console.log(`${await x}`)", "1\n"),
     ("import { fileURLToPath } from 'url';\nconst __filename = fileURLToPath(import.meta.url);\nconsole.log(__filename.slice(-9))", "/main.mjs\n"[1:] ),
     ("async function f() { return await 1 }\nf().then(console.log)", "1\n"),
     ("// import export await\nconsole.log(typeof require)", "function\n"),
@@ -804,7 +871,8 @@ def test_js_module_errors(js, tmp_path):
     assert "ERR_MODULE_NOT_FOUND" in outcome.err and outcome.status == 1
     outcome = js("import x from 'fs'; let y = ;", home=str(tmp_path))
     assert "SyntaxError" in outcome.err and outcome.status == 1
-    assert os.listdir(tmp_path) == []
+    assert (tmp_path / "main.mjs").read_text() == "import fs from 'fs';\n\nthrow new Error('m');"
+    assert [name for name in os.listdir(tmp_path) if name != "main.js"] == ["main.mjs"]  # the later ones left nothing
     outcome = js("await 1; await new Promise(() => {});", home=str(tmp_path))
     assert outcome.exit == 13
 
@@ -866,6 +934,19 @@ new Worker("require('worker_threads').parentPort.postMessage(6); process.exit(5)
 """)
     assert outcome.out.splitlines()[0] in ("0,1,2,3", "0,1,2")
     assert outcome.out.splitlines()[1:] == ["42", "worker 6", "worker exit 5"] and outcome.exit == 0, outcome.err
+
+
+@pytest.mark.parametrize("head", [
+    "const { Worker, isMainThread, parentPort } = require('worker_threads'), { fork } = require('child_process'), f = __filename;",
+    "import { Worker, isMainThread, parentPort } from 'worker_threads'; import { fork } from 'child_process';\n"
+    "import { fileURLToPath } from 'url'; const f = fileURLToPath(import.meta.url);"])
+def test_js_workers_and_forks_of_the_program(js, head):
+    outcome = js(head + """
+if (!isMainThread) parentPort.postMessage('worker');
+else if (process.send) { process.send('fork'); process.disconnect(); }
+else new Worker(f).on('message', console.log).on('exit', () => fork(f).on('message', (m) => console.log(m)));
+""")
+    assert (outcome.out, outcome.exit) == ("worker\nfork\n", 0), outcome.err
 
 
 def test_js_driver_is_not_to_be_seen(js):
