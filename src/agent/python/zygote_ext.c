@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -177,6 +178,10 @@ static int prepare(int control)
     sigset_t all;
     (void)sigfillset(&all);
     if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || signal(SIGCHLD, SIG_IGN) == SIG_ERR)
+        return -errno;
+    /* An inner clone that is killed with its guest may lose its outer one first. It then comes to us, who reap by
+     * ignoring: else to whoever is above the daemon, and as long as that leaves the zombie, the guest can not end. */
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return -errno;
     int fd;
     do
