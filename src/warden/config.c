@@ -68,7 +68,8 @@ static bool uids_are_mapped(uid_t first)
     return false;
 }
 
-static int take(const struct cordon_settings *settings, struct cordon_warden_config *ret, struct cordon_error *err)
+/* A path that is of no use is kept as the warden's problem: it is told in the hello, to whoever asks for a guest. */
+static void take(const struct cordon_settings *settings, struct cordon_warden_config *ret)
 {
     static const struct {
         enum cordon_guest_kind kind;
@@ -95,10 +96,6 @@ static int take(const struct cordon_settings *settings, struct cordon_warden_con
     struct cordon_error *problem = &ret->problem;
     if (take_path(settings, CORDON_SET_PYTHON, ret->python, sizeof ret->python, problem) == 0)
         (void)take_path(settings, CORDON_SET_NODE, ret->node, sizeof ret->node, problem); /* kept in problem */
-    if (problem->code == 0 || ret->oneshot)
-        return 0; /* one that serves a single command tells it what is wrong, in its hello */
-    *err = *problem;
-    return problem->code;
 }
 
 static void set_up_log(const struct cordon_settings *settings)
@@ -131,7 +128,7 @@ int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *
     ret->cpus = cpus > 0 ? (unsigned)cpus : 1;
     ret->outer_uid = geteuid();
     ret->outer_gid = getegid();
-    r = take(settings, ret, err);
+    take(settings, ret);
     name_instance(settings, ret);
     ret->root = ret->outer_uid == 0 && uids_are_mapped(ret->uid_base);
     cordon_settings_free(settings);

@@ -131,11 +131,13 @@ static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
     return 0;
 }
 
-/* A setting is of no use: whoever asked for this warden reads it in the hello, so that it needs no log. */
+/* A setting is of no use. A command that started this warden for itself shows the hello's words: no log beside them. */
 static void refuse(struct cordon_warden *warden, const struct cordon_error *problem)
 {
     warden->local_status = problem->code;
     (void)snprintf(warden->why, sizeof warden->why, "%s", problem->message);
+    if (!warden->config.oneshot)
+        cordon_log(CORDON_LOG_ERROR, "backend local can not run", "why", warden->why, NULL);
 }
 
 /* In the words of `cordon doctor`, where it finds a reason; else in those of what failed here. */
