@@ -321,3 +321,19 @@ def test_a_body_beyond_the_limit(own):
     answer = made.post({"language": "python", "code": "1", "stdin": "x" * (2 << 20)})
     assert answer.status == 413 and answer.error()[0] == "too_large"
     assert made.run("print(1)")["stdout"] == "1\n"
+
+
+def test_ten_megabytes_of_code(own):
+    made = own(code_kb=16384)
+    code = "text = '''" + "x" * (10 << 20) + "'''\nprint(len(text))"
+    assert made.run(code, memory_mb=512, timeout_s=60)["stdout"] == f"{10 << 20}\n"
+
+
+def test_code_in_another_encoding(daemon):
+    """As bytes it may be anything that the interpreter takes: the coding line decides, as with a file."""
+    import base64
+
+    latin = "# -*- coding: latin-1 -*-\nprint(ascii('\xe9'))\n".encode("latin-1")
+    for code, out, error in ((latin, "'\\xe9'\n", ""), (b"print('\xff')", "", "SyntaxError")):
+        answer = daemon.post({"language": "python", "code_b64": base64.b64encode(code).decode()}).json()
+        assert answer["stdout"] == out and error in answer["stderr"], answer

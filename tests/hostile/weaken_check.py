@@ -32,6 +32,16 @@ def names_in(folder, pattern, endings):
     return found
 
 
+def protections():
+    """What src can leave out."""
+    return names_in("src", r"CORDON_WEAKEN_([A-Z_]+)", (".c", ".h", ".py"))
+
+
+def watched():
+    """What a test names."""
+    return names_in("tests/hostile", r'mark\.weaken\("([a-z_]+)"', (".py",))
+
+
 def build(name):
     folder = os.path.join(ROOT, f"build-weak-{name}")
     options = ["meson", "setup", folder, ROOT, f"-Dweaken={name}", "-Dtests=disabled"]
@@ -89,17 +99,16 @@ def main():
     parser.add_argument("--long", action="store_true", help="every protection that a test names")
     parser.add_argument("--keep", action="store_true", help="keep the build folders build-weak-NAME")
     args = parser.parse_args()
-    known = names_in("src", r"CORDON_WEAKEN_([A-Z_]+)", (".c", ".h"))
-    watched = names_in("tests/hostile", r'mark\.weaken\("([a-z_]+)"', (".py",))
-    chosen = args.names or (sorted(watched & known) if args.long else QUICK)
+    known, named = protections(), watched()
+    chosen = args.names or (sorted(named & known) if args.long else QUICK)
     good = True
     for name in sorted(set(args.names) - known):
         print(f"not ok - {name}: no such protection in src; there are {', '.join(sorted(known))}")
         good = False
-    for name in sorted(watched - known):
+    for name in sorted(named - known):
         print(f"not ok - {name}: tests name it and nothing in src leaves it out")
         good = False
-    for name in sorted(known - watched):
+    for name in sorted(known - named):
         print(f"not ok - {name}: src can leave it out and no test watches it")
         good = False
     for name in chosen:
