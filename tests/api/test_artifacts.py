@@ -23,6 +23,43 @@ def test_new_files_of_the_working_folder(run):
     assert artifacts(answer) == {"report.csv": b"a,b"}
 
 
+def test_new_files_of_folders_in_the_working_folder(run):
+    answer = run(
+        "import os\n"
+        "for d in ('plots/one', '.cache', 'plots/__pycache__', 'node_modules/x'): os.makedirs(d)\n"
+        "for n in ('plots/a.png', 'plots/one/b', '.cache/c', 'plots/.d', 'plots/__pycache__/e', 'node_modules/x/f',"
+        " 'data/new'): open(n, 'w').write(n)",
+        artifacts=True,
+        files={"data/input.csv": "given", "data/changed": "given"},
+    )
+    assert artifacts(answer) == {n: n.encode() for n in ("plots/a.png", "plots/one/b", "data/new")}
+    assert answer["outcome"]["artifacts_dropped"] == 0
+
+
+@pytest.mark.parametrize(
+    "language,code",
+    [
+        ("python", "print(open(__file__).read(), end='')"),
+        ("javascript", "process.stdout.write(require('fs').readFileSync(__filename))"),
+        (
+            "javascript",
+            "import fs from 'fs'; process.stdout.write(fs.readFileSync(new URL(import.meta.url), 'utf8') + await '')",
+        ),
+        ("bash", "cat $0"),
+    ],
+)
+def test_the_program_can_read_itself_and_is_no_artifact(run, language, code):
+    answer = run(code, language, artifacts=True)
+    assert answer["stdout"] == code and answer["artifacts"] == [], answer
+
+
+def test_a_program_of_the_same_name_that_was_put_stays(run):
+    answer = run("print(open(__file__).read())", files={"main.py": "given"}, artifacts=True)
+    assert answer["stdout"] == "given\n" and answer["artifacts"] == []
+    answer = run("open(__file__, 'w').write('changed')", files={"main.py": "given"}, artifacts=True)
+    assert artifacts(answer) == {"main.py": b"changed"}
+
+
 def test_changed_input_files_come_back(run):
     answer = run(
         "open('input.csv', 'a').write('+more'); open('/tmp/elsewhere', 'w').write('x')",

@@ -70,7 +70,7 @@ def test_fresh_guests_share_no_files_and_no_globals(run):
     look = (
         "import os, builtins, sys\n"
         "print(os.path.exists('/tmp/mark'), os.path.exists('mark'), hasattr(builtins, 'mark'), 'mark' in sys.modules, "
-        "'MARK' in os.environ, sorted(os.listdir('/tmp')), [n for n in sorted(os.listdir('.')) if n != 'artifacts'])"
+        "'MARK' in os.environ, sorted(os.listdir('/tmp')), [n for n in sorted(os.listdir('.')) if n not in ('artifacts', 'main.py')])"
     )
     for _ in range(10):
         run(write)
@@ -266,7 +266,23 @@ def test_identity_in_the_guest(run):
 def test_no_bytecode_or_driver_files_lie_around(run):
     files = {"helper.py": "v = 1"}
     answer = run(
-        "import helper, os\nprint(sorted(n for n in os.listdir('.') if n not in ('artifacts', '__pycache__')))",
+        "import helper, os\nprint(sorted(n for n in os.listdir('.') if n not in ('artifacts', '__pycache__', 'main.py')))",
         files=files,
     )
     assert answer["stdout"] == "['helper.py']\n"
+
+
+@pytest.mark.parametrize("fields", [{}, {"arguments": {}}])
+def test_multiprocessing_of_all_kinds(run, fields):
+    answer = run(
+        "import multiprocessing\n"
+        "def square(x): return x * x\n"
+        "def main():\n"
+        "    for kind in ('fork', 'spawn', 'forkserver'):\n"
+        "        with multiprocessing.get_context(kind).Pool(2) as pool:\n"
+        "            print(pool.map(square, range(3)))\n"
+        "if __name__ == '__main__':\n"
+        "    main()\n",
+        **fields,
+    )
+    assert (answer["stdout"], answer["stderr"], answer["exit_code"]) == ("[0, 1, 4]\n" * 3, "", 0), answer
