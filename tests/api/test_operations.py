@@ -168,6 +168,16 @@ def test_the_key_is_in_no_process_title(daemon):
         assert daemon.key not in host.read(f"/proc/{pid}/environ")
 
 
+def test_interpreter_without_an_absolute_path_is_told_to_whoever_asks(own):
+    made = own(python="python3", ready=False, key=False)
+    assert host.wait_for(lambda: answers(made), 20), made.log()
+    made.key = KEY_FORM.search(made.log()).group(0)
+    host.wait_for(lambda: b"CORDON_PYTHON" in made.get("/readyz").body, 10)
+    ready = made.get("/readyz")
+    assert ready.status == 503 and "absolute path" in ready.error()[1], ready
+    assert ready.error() == made.post({"language": "python", "code": "print(1)"}).error()
+
+
 def test_not_ready_and_run_fail_in_the_same_words(own):
     """Where no user namespace can be made, nothing can run: said at once, alike, and with what mends it."""
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --ambient-caps=-all --inh-caps=-all "$@"'
