@@ -244,8 +244,7 @@ void cordon_agent_worker_step(struct cordon_agent *agent);
  * code: the program's text, which is no artifact where a driver wrote it. */
 int cordon_agent_put_files(int fd, const char *workdir);
 int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const struct cordon_exec_limits *limits,
-                               const struct cordon_agent_put *puts, size_t put_count,
-                               const struct cordon_field *code);
+                               const struct cordon_agent_put *puts, size_t put_count, const struct cordon_field *code);
 
 /* limits.c: what the guest is told about its memory and CPUs, and the size of its files */
 void cordon_agent_tell_limits(uint64_t memory_bytes, uint32_t cpus);

@@ -3,8 +3,8 @@
  * The worker that collects artifacts, when nothing of the program runs any more: regular files below artifacts/ and
  * below the working directory, at most DEPTH directories deep. Of the latter those are nobody's artifacts that are
  * hidden, lie in a hidden directory or one that only tools fill, were put by the host, or are the program's own text as
- * the driver wrote it. No link is followed. Everything that was found and is not returned is told with its reason, up to a bound;
- * beyond it they are counted. Sorted by name, so that a limit always keeps the same ones.
+ * the driver wrote it. No link is followed. Everything that was found and is not returned is told with its reason, up
+ * to a bound; beyond it they are counted. Sorted by name, so that a limit always keeps the same ones.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 #define DEPTH 8
 #define DROPPED_TOLD 64
 #define PATH_BYTES 2304 /* DEPTH components */
-#define MODULE_TAIL 96   /* what driver.js adds to a module until Node has read it, at most */
+#define MODULE_TAIL 96  /* what driver.js adds to a module until Node has read it, at most */
 
 struct entry {
     char *name;        /* below its root */
@@ -308,8 +308,7 @@ static void collect_all(struct collecting *c)
 }
 
 int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const struct cordon_exec_limits *limits,
-                               const struct cordon_agent_put *puts, size_t put_count,
-                               const struct cordon_field *code)
+                               const struct cordon_agent_put *puts, size_t put_count, const struct cordon_field *code)
 {
     struct collecting *c = &collecting;
     c->fd = fd;

@@ -177,10 +177,11 @@ static void returns_what_was_written_in_folders(void **state)
 static void the_programs_own_file_is_no_artifact(void **state)
 {
     run_and_collect(&isolated,
-                    "open('main.py', 'wb').write(code); open('main.mjs', 'wb').write(code + b'tail'); leave(0)", &plenty,
-                    "");
-    run_and_collect(&isolated, "open('main.mjs', 'wb').write(code[:-1] + b'#'); open('main.py', 'w'); leave(0)", &plenty,
-                    "main.mjs=open('main.mjs', 'wb').write(code[:-1] + b'#'); open('main.py', 'w'); leave(0#;main.py=;");
+                    "open('main.py', 'wb').write(code); open('main.mjs', 'wb').write(code + b'tail'); leave(0)",
+                    &plenty, "");
+    run_and_collect(
+        &isolated, "open('main.mjs', 'wb').write(code[:-1] + b'#'); open('main.py', 'w'); leave(0)", &plenty,
+        "main.mjs=open('main.mjs', 'wb').write(code[:-1] + b'#'); open('main.py', 'w'); leave(0#;main.py=;");
     run_and_collect(&isolated,
                     "os.mkdir('s')\n"
                     "for n in ('s/main.py', 'artifacts/main.py', 'x.py'): open(n, 'wb').write(code[:2])\n"

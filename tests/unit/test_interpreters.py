@@ -325,6 +325,19 @@ def test_program_is_in_its_file(run):
     assert run(code).out.splitlines() == ["2 0o100644"] * 2
 
 
+@pytest.mark.parametrize("language, code", [("python", "print(len(open(__file__).read()))"),
+                                            ("javascript", "console.log(require('fs').statSync(__filename).size)")])
+def test_programs_file_changes_no_folder(language, code, tmp_path):
+    if language == "javascript" and not os.path.exists(peers.NODE):
+        pytest.skip(f"{peers.NODE} is not installed")
+    driver = FreshDriver(language, cwd=str(tmp_path))
+    driver.pipes.wait_ready()
+    before = os.stat(tmp_path).st_ctime_ns
+    time.sleep(0.02)
+    driver.pipes.wait_ready = lambda: None
+    assert driver.run(code).out == f"{len(code)}\n" and os.stat(tmp_path).st_ctime_ns == before
+
+
 def test_put_file_of_the_programs_name_stays(tmp_path):
     (tmp_path / "main.py").write_text("put before")
     look = "print(open(__file__).read())"

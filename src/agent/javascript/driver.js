@@ -34,7 +34,8 @@ const THREAD_VARIABLES = ['OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_TH
   'RAYON_NUM_THREADS'];
 
 // The program may replace any of these.
-const { writeSync, readSync, closeSync, fstatSync, fchmodSync, openSync, truncateSync, unlinkSync, writeFileSync } = fs;
+const { writeSync, readSync, closeSync, fstatSync, fchmodSync, openSync, truncateSync, unlinkSync,
+  writeFileSync } = fs;
 const { stringify, parse } = JSON;
 const reallyExit = process.reallyExit.bind(process);
 const emit = process.emit;

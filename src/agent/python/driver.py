@@ -45,8 +45,8 @@ ENVIRONMENT = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LA
                "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib"}
 
 process = types.SimpleNamespace(pid=0, channel=None, file=None, reseed=True, streams=None, environment=None,
-                                modules=frozenset(), modules_before=0, running=False, at_fork=[], at_exit=[], log_handlers=(),
-                                log_handlers_before=0)
+                                modules=frozenset(), modules_before=0, running=False, at_fork=[], at_exit=[],
+                                log_handlers=(), log_handlers_before=0)
 
 
 # --- the channel ---
