@@ -3,10 +3,11 @@
  * An HTTP load generator that costs little CPU: one thread, epoll, keep-alive connections, each with one request at a
  * time. It stands on the machine that it measures, so every cycle it takes is taken from the daemon.
  *
- *     bench_load -P PORT -k KEY [-c CLIENTS] [-n COUNT | -t SECONDS] [-p PAUSE_MS] [-s FIRST] [-a ACCEPT] [-v] [-x] BODY...
+ *     bench_load -P PORT -k KEY [-c CLIENTS] [-n COUNT | -t SECONDS] [-p PAUSE_MS] [-s FIRST] [-a ACCEPT] [-v] [-x]
+ * BODY...
  *
- * The bodies take turns. "{N}" in one is the request's number, from FIRST. The program must print "<N>", so that each answer is known to
- * be the one of its own request. An answer counts when its status is 200 and "<N>" is in it. Prints
+ * The bodies take turns. "{N}" in one is the request's number, from FIRST. The program must print "<N>", so that each
+ * answer is known to be the one of its own request. An answer counts when its status is 200 and "<N>" is in it. Prints
  * {"us":[…],"seen_us":[…],"bytes":N,"errors":N,"seconds":S}: whole answers, and the time at which "<N>" had come.
  * -v adds "answers":[…], the bodies (they must be JSON). -x: an answer need not hold "<N>".
  */
@@ -33,9 +34,9 @@ struct client {
     unsigned long number;
     uint64_t begin_us, seen_us;
     struct cordon_buf out, in;
-    size_t body_at;       /* where the body begins in `in`; 0: the head is not complete */
-    size_t scan_at;       /* chunked: the next chunk's head; behind it nothing was looked at */
-    long long length;     /* Content-Length; -1: chunked */
+    size_t body_at;   /* where the body begins in `in`; 0: the head is not complete */
+    size_t scan_at;   /* chunked: the next chunk's head; behind it nothing was looked at */
+    long long length; /* Content-Length; -1: chunked */
     int status;
     char token[32];
     size_t token_scan;
@@ -244,17 +245,38 @@ static void read_options(int argc, char **argv)
     int option;
     while ((option = getopt(argc, argv, "P:k:c:n:t:p:s:a:vx")) != -1) {
         switch (option) {
-        case 'P': plan.port = bench_number(optarg); break;
-        case 'k': plan.key = optarg; break;
-        case 'c': plan.clients = bench_number(optarg); break;
-        case 'n': plan.count = bench_number(optarg); break;
-        case 't': plan.seconds = bench_number(optarg); break;
-        case 'p': plan.pause_ms = bench_number(optarg); break;
-        case 's': plan.first = bench_number(optarg); break;
-        case 'a': plan.accept = optarg; break;
-        case 'v': plan.verbose = 1; break;
-        case 'x': plan.any = 1; break;
-        default: exit(2);
+        case 'P':
+            plan.port = bench_number(optarg);
+            break;
+        case 'k':
+            plan.key = optarg;
+            break;
+        case 'c':
+            plan.clients = bench_number(optarg);
+            break;
+        case 'n':
+            plan.count = bench_number(optarg);
+            break;
+        case 't':
+            plan.seconds = bench_number(optarg);
+            break;
+        case 'p':
+            plan.pause_ms = bench_number(optarg);
+            break;
+        case 's':
+            plan.first = bench_number(optarg);
+            break;
+        case 'a':
+            plan.accept = optarg;
+            break;
+        case 'v':
+            plan.verbose = 1;
+            break;
+        case 'x':
+            plan.any = 1;
+            break;
+        default:
+            exit(2);
         }
     }
     if (optind >= argc || plan.clients < 1 || plan.clients > CLIENTS_MAX)
@@ -284,7 +306,7 @@ int main(int argc, char **argv)
     bench_print("us", &whole);
     (void)printf(",");
     bench_print("seen_us", &seen);
-    (void)printf(",\"bytes\":%llu,\"errors\":%lu,\"seconds\":%.6f,\"answers\":[%s]}\n", (unsigned long long)bytes, errors,
-                 seconds, answers.size ? answers.data : "");
+    (void)printf(",\"bytes\":%llu,\"errors\":%lu,\"seconds\":%.6f,\"answers\":[%s]}\n", (unsigned long long)bytes,
+                 errors, seconds, answers.size ? answers.data : "");
     return 0;
 }

@@ -43,7 +43,8 @@ static pid_t spawn(char **argv, int out)
     if (posix_spawn_file_actions_init(&actions))
         bench_die("spawn actions");
     if (posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) ||
-        posix_spawn_file_actions_adddup2(&actions, out, 1) || posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ))
+        posix_spawn_file_actions_adddup2(&actions, out, 1) ||
+        posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ))
         bench_die(argv[0]);
     (void)posix_spawn_file_actions_destroy(&actions); /* never fails */
     return pid;

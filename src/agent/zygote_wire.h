@@ -13,9 +13,20 @@
 #define CORDON_ZYGOTE_VERSION 1u
 
 enum cordon_zygote_fd { /* order of the descriptors that come with a job */
-    CORDON_ZYGOTE_NS_USER = 0, CORDON_ZYGOTE_NS_NET, CORDON_ZYGOTE_NS_PID, CORDON_ZYGOTE_NS_MNT, CORDON_ZYGOTE_NS_IPC,
-    CORDON_ZYGOTE_NS_UTS, CORDON_ZYGOTE_NS_CGROUP, CORDON_ZYGOTE_FILTER, CORDON_ZYGOTE_DRIVER, CORDON_ZYGOTE_READY,
-    CORDON_ZYGOTE_STDIN, CORDON_ZYGOTE_STDOUT, CORDON_ZYGOTE_STDERR, CORDON_ZYGOTE_FIXED /* then `cgroups` cgroup.procs */
+                        CORDON_ZYGOTE_NS_USER = 0,
+                        CORDON_ZYGOTE_NS_NET,
+                        CORDON_ZYGOTE_NS_PID,
+                        CORDON_ZYGOTE_NS_MNT,
+                        CORDON_ZYGOTE_NS_IPC,
+                        CORDON_ZYGOTE_NS_UTS,
+                        CORDON_ZYGOTE_NS_CGROUP,
+                        CORDON_ZYGOTE_FILTER,
+                        CORDON_ZYGOTE_DRIVER,
+                        CORDON_ZYGOTE_READY,
+                        CORDON_ZYGOTE_STDIN,
+                        CORDON_ZYGOTE_STDOUT,
+                        CORDON_ZYGOTE_STDERR,
+                        CORDON_ZYGOTE_FIXED /* then `cgroups` cgroup.procs */
 };
 
 struct cordon_zygote_job {
@@ -30,9 +41,9 @@ struct cordon_zygote_job {
 struct cordon_zygote_reply {
     uint32_t version;
     uint32_t seq;
-    int32_t status;              /* 0 or negative errno */
+    int32_t status; /* 0 or negative errno */
     uint32_t reserved;
-    char stage[32];              /* where it failed */
+    char stage[32]; /* where it failed */
 };
 
 #endif

@@ -13,8 +13,8 @@ struct cordon_buf {
     char *data;
     size_t size;
     size_t capacity;
-    size_t max;    /* appending beyond fails with -EMSGSIZE */
-    bool failed;   /* sticky: an append failed (too large or no memory); checked once at the end */
+    size_t max;  /* appending beyond fails with -EMSGSIZE */
+    bool failed; /* sticky: an append failed (too large or no memory); checked once at the end */
 };
 
 #define CORDON_BUF_INIT(maximum) ((struct cordon_buf){.max = (maximum)})
@@ -24,9 +24,10 @@ void cordon_buf_wipe(struct cordon_buf *buf); /* as done, overwriting the conten
 int cordon_buf_append(struct cordon_buf *buf, const void *data, size_t size); /* 0, -EMSGSIZE, -ENOMEM */
 int cordon_buf_appends(struct cordon_buf *buf, const char *text);
 int cordon_buf_appendf(struct cordon_buf *buf, const char *fmt, ...) CORDON_PRINTF(2, 3);
-/* Makes room for size more bytes and returns where they go (then add what was written to buf->size); NULL on failure. */
+/* Makes room for size more bytes and returns where they go (then add what was written to buf->size); NULL on failure.
+ */
 char *cordon_buf_reserve(struct cordon_buf *buf, size_t size);
-void cordon_buf_consume(struct cordon_buf *buf, size_t size); /* drops bytes from the front */
+void cordon_buf_consume(struct cordon_buf *buf, size_t size);                 /* drops bytes from the front */
 int cordon_buf_base64(struct cordon_buf *buf, const void *data, size_t size); /* appends standard base64 */
 /* Decodes strict standard base64 (padding needed, no white space) and appends it: 0, -EINVAL, or an append's error. */
 int cordon_buf_unbase64(struct cordon_buf *buf, const char *text, size_t size);

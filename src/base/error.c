@@ -14,10 +14,9 @@ struct kind_row {
     const char *doc;
 };
 
-static const struct kind_row kinds[CORDON_ERROR__COUNT] = {
-    [CORDON_ERROR_NONE] = {"ok", 200, "ok", 0, "no error"},
+static const struct kind_row kinds[CORDON_ERROR__COUNT] = {[CORDON_ERROR_NONE] = {"ok", 200, "ok", 0, "no error"},
 #define CORDON_X(id, name, http, connect, exit, doc) [CORDON_ERROR_##id] = {name, http, connect, exit, doc},
-    CORDON_ERROR_KINDS(CORDON_X)
+                                                           CORDON_ERROR_KINDS(CORDON_X)
 #undef CORDON_X
 };
 

@@ -137,8 +137,8 @@ ssize_t cordon_recv_fds(int sock, void *data, size_t size, int *fds, size_t *nfd
         char space[CMSG_SPACE(sizeof(int) * CORDON_FDS_MAX)];
     } control;
     struct iovec iov = {.iov_base = data, .iov_len = size};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
-                         .msg_controllen = sizeof control.space};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
     size_t room = nfds ? *nfds : 0, lost = 0;
     if (nfds)
         *nfds = 0;

@@ -12,8 +12,18 @@
 
 void cordon_close(int *fd); /* closes if >= 0, sets to -1; errno is kept */
 #define cordon_autoclose __attribute__((cleanup(cordon_close)))
-#define CORDON_TAKE_FD(fd) __extension__({ int taken_ = (fd); (fd) = -1; taken_; })
-#define CORDON_TAKE(p) __extension__({ __typeof__(p) taken_ = (p); (p) = NULL; taken_; })
+#define CORDON_TAKE_FD(fd)                                                                                             \
+    __extension__({                                                                                                    \
+        int taken_ = (fd);                                                                                             \
+        (fd) = -1;                                                                                                     \
+        taken_;                                                                                                        \
+    })
+#define CORDON_TAKE(p)                                                                                                 \
+    __extension__({                                                                                                    \
+        __typeof__(p) taken_ = (p);                                                                                    \
+        (p) = NULL;                                                                                                    \
+        taken_;                                                                                                        \
+    })
 
 void cordon_free_p(void *p); /* for cordon_autofree: p is the address of the pointer */
 #define cordon_autofree __attribute__((cleanup(cordon_free_p)))
@@ -21,7 +31,8 @@ void cordon_free_p(void *p); /* for cordon_autofree: p is the address of the poi
 /* Whole transfers on blocking descriptors: 0, or negative errno (-EPIPE at an early end of a read). */
 int cordon_read_full(int fd, void *data, size_t size);
 int cordon_write_full(int fd, const void *data, size_t size);
-/* Reads a small text file relative to dir (AT_FDCWD allowed); returns its length, data is NUL-terminated; negative errno. */
+/* Reads a small text file relative to dir (AT_FDCWD allowed); returns its length, data is NUL-terminated; negative
+ * errno. */
 ssize_t cordon_read_file(int dir, const char *path, char *data, size_t size);
 /* Writes a small text to an existing file (cgroup files, /proc): 0 or negative errno. */
 int cordon_write_file(int dir, const char *path, const char *text);

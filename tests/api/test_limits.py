@@ -256,10 +256,10 @@ class TestExit:
     )
     def test_signals(self, run, name, number):
         answer = run(
-            
+
                 f"import os, signal\nsignal.signal({number}, signal.SIG_DFL) if {number} != 9 else None\n"
                 f"os.kill(os.getpid(), {number})"
-            
+
         )
         assert answer["outcome"]["cause"] == "signalled" and answer["outcome"]["signal"] == number
         assert answer["exit_code"] == 128 + number
@@ -290,10 +290,10 @@ class TestExit:
 
     def test_no_core_files(self, run):
         answer = run(
-            
+
                 "import subprocess, os\nsubprocess.run(['/usr/bin/python3', '-c', 'import os; "
                 "os.abort()'])\nprint(os.listdir('.'))"
-            
+
         )
         assert "core" not in answer["stdout"]
 

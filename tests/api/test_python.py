@@ -52,10 +52,10 @@ def test_tracebacks_are_those_of_plain_python(run, code):
 def test_the_name_of_the_program(run):
     out = json.loads(
         run(
-            
+
                 "import sys, json\n"
                 "print(json.dumps([__name__, sys.argv[1:], __file__, sys.path[0] in ('', '/home/user')]))"
-            
+
         )["stdout"]
     )
     assert out == ["__main__", [], "/home/user/main.py", True]  # absolute since Python 3.9

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A main for fuzz targets without libFuzzer: any compiler, part of the unit tests. Each file of the folders in argv goes
- * through the target as it is, then cut short and with single bytes changed, in an order that is the same each time.
- * Inputs are copied to a heap block of exactly their size, so that sanitizers and valgrind see a read beyond the end.
+ * A main for fuzz targets without libFuzzer: any compiler, part of the unit tests. Each file of the folders in argv
+ * goes through the target as it is, then cut short and with single bytes changed, in an order that is the same each
+ * time. Inputs are copied to a heap block of exactly their size, so that sanitizers and valgrind see a read beyond the
+ * end.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -176,7 +176,7 @@ for path in (
 
 def test_users_of_the_host(backend):
     answer, said = backend.attack(
-        
+
             "import pwd, grp\n"
             """
 said(
@@ -185,7 +185,7 @@ said(
     gecos=[p.pw_dir for p in pwd.getpwall()],
 )
 """
-        
+
     )
     exited(answer)
     assert set(said["users"]) <= {"root", "user", "nobody", "agent", "cordon", "daemon"}, said

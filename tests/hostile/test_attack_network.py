@@ -258,10 +258,10 @@ os._exit(0)
 @pytest.mark.weaken("netns")
 def test_the_counters_of_the_loopback_tell_nothing(backend):
     answer, _ = backend.attack(
-        
+
             "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
             "[s.sendto(b'x' * 100, ('127.0.0.1', 9)) for _ in range(100)]"
-        
+
     )
     for _ in range(6):
         answer, said = backend.attack("said(lo=next(l for l in open('/proc/net/dev') if 'lo:' in l).split()[1:3])")

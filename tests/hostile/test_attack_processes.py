@@ -255,10 +255,10 @@ said(hit=hit)
 def test_orphans_survive_no_run(backend):
     for _ in range(5):
         backend.attack(
-            
+
                 "for _ in range(10):\n    if os.fork() == 0:\n        os.setsid()\n"
                 "        os.execv('/bin/sleep', ['sleep', '8642'])\nos._exit(0)"
-            
+
         )
     assert nothing_of(backend, "8642")
 
@@ -270,10 +270,10 @@ def test_exec_of_the_interpreter_away(backend):
 
 def test_exec_chain(backend):
     answer, _ = backend.attack(
-        
+
             "os.execv('/bin/bash', ['bash', '-c', 'i=0; while [ $i -lt 50 ]; do i=$((i+1)); /bin/true; "
             'done; exec /bin/sh -c "exit 12"\'])'
-        
+
     )
     exited(answer, 12)
 
@@ -297,11 +297,11 @@ said(core=os.WCOREDUMP(os.waitpid(pid, 0)[1]))
 @pytest.mark.weaken("cpu")
 def test_more_than_the_share_of_cpu(lonely):
     answer, _ = lonely(cpu_percent=30).attack(
-        
+
             "for _ in range(3):\n    if os.fork() == 0: break\nend = time.monotonic() + 2\n"
             "while time.monotonic() < end: pass\nif os.getppid() != 1: os._exit(0)\n"
             "[attempt(os.wait) for _ in range(3)]"
-        
+
     )
     assert answer["outcome"]["cpu_ms"] < 1100, answer["outcome"]
 

@@ -196,11 +196,11 @@ def test_processes_left_are_counted(backend):
 
 def test_threads_are_no_processes_left(backend):
     answer, _ = backend.attack(
-        
+
             "import threading\n"
             "for _ in range(5): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
             "os._exit(0)"
-        
+
     )
     assert exited(answer)["processes_left"] == 0
 

@@ -66,7 +66,8 @@ static void base64_round_trips(void **state)
 
 static void base64_is_strict(void **state)
 {
-    static const char *const bad[] = {"QQ=", "QQ", "Q===", "QQ==QQ==", "Q Q=", "QQ=\n", "Q-Q=", "====", "QUI=\n", "QR==", "QUJ="};
+    static const char *const bad[] = {"QQ=",  "QQ",   "Q===",   "QQ==QQ==", "Q Q=", "QQ=\n",
+                                      "Q-Q=", "====", "QUI=\n", "QR==",     "QUJ="};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct cordon_buf buf = CORDON_BUF_INIT(100);
         if (cordon_buf_unbase64(&buf, bad[i], strlen(bad[i])) != -EINVAL)

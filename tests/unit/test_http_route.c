@@ -100,9 +100,11 @@ static void a_wrong_method_tells_the_right_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_and_counts_through_all_doors),  cmocka_unit_test(a_match_allows_nothing_else),
+        cmocka_unit_test(finds_and_counts_through_all_doors),
+        cmocka_unit_test(a_match_allows_nothing_else),
         cmocka_unit_test(head_is_get),
-        cmocka_unit_test(parameters_are_slices_of_the_path),   cmocka_unit_test(what_is_no_route_is_none),
+        cmocka_unit_test(parameters_are_slices_of_the_path),
+        cmocka_unit_test(what_is_no_route_is_none),
         cmocka_unit_test(a_wrong_method_tells_the_right_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
