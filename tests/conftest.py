@@ -58,6 +58,7 @@ def nothing_left():
     if not os.access(BIN, os.X_OK):
         pytest.exit(f"{BIN} is not there: build first (./dev build), or name it in CORDON_BIN", 3)
     host.become_subreaper()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that whoever ends us leaves time to clean up
     mounts = host.mounts()
     yield
     host.wait_for(lambda: (host.reap(), not host.descendants(os.getpid()))[1], 10)

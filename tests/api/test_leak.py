@@ -36,7 +36,7 @@ KINDS = {
             "        if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '99'])\nexcept OSError: pass\n"
             "os._exit(0)"
         ),
-        {"timeout_s": 5},
+        {"timeout_s": 30},
         {"exited"},
     ),
 }
@@ -54,6 +54,11 @@ def resident(daemon):
     return {role: host.status_kb(daemon.role(role)) for role in ("warden", "gateway")} | {
         "supervisor": host.status_kb(daemon.process.pid)
     }
+
+
+def slots_of(daemon):
+    roots = daemon.note_cgroups()
+    return max((len(host.slot_cgroups([root])) for root in roots), default=0)
 
 
 def settle(daemon):
@@ -74,8 +79,14 @@ def test_nothing_is_left_after_many_runs(own):
     mounts, wrong = host.mounts(), []
 
     def one(name):
+        if len(wrong) > 5:
+            return  # enough to know; a daemon that hangs must not make the test hang
         _, language, code, fields, causes = KINDS[name]
-        answer = made.run(code, language, **fields, timeout=120)
+        try:
+            answer = made.run(code, language, **fields, timeout=60)
+        except (OSError, AssertionError) as err:
+            wrong.append((name, repr(err)))
+            return
         if answer["outcome"]["cause"] not in causes:
             wrong.append((name, answer["outcome"], answer["stderr"][-300:]))
 
@@ -85,25 +96,25 @@ def test_nothing_is_left_after_many_runs(own):
 
     names = schedule(RUNS)
     work(names[: RUNS // 10])
+    assert not wrong, (wrong[:3], made.log()[-2000:])
     settle(made)
-    before, fds = resident(made), {role: len(host.descriptors(made.role(role))) for role in ("warden", "gateway")}
-    processes, namespaces = settle(made), len(host.network_namespaces(made.pids()))
-    slots = len(host.slot_cgroups(made.note_cgroups()))
+    before, processes = resident(made), settle(made)
     pids = {role: made.role(role) for role in ("warden", "gateway")}
 
     work(names[RUNS // 10 :])
     after_processes = settle(made)
     after = resident(made)
-    assert not wrong, (len(wrong), wrong[:3])
+    assert not wrong, (len(wrong), wrong[:3], made.log()[-2000:])
     assert pids == {role: made.role(role) for role in pids}, "a part was restarted under way"
     for role, kb in after.items():
         assert kb <= before[role] * 1.05 + 256, (role, before, after)
-    # the pool finds its size by demand, so what belongs to a slot may have grown a little; a leak would be in hundreds
+    # the pool finds its size by demand, so descriptors are counted against the slots that there are
     assert after_processes <= processes * 1.5 + 20, (processes, after_processes)
-    after_fds = {role: len(host.descriptors(made.role(role))) for role in fds}
-    assert all(after_fds[role] <= fds[role] * 1.6 + 60 for role in fds), (fds, after_fds)
-    assert len(host.network_namespaces(made.pids())) <= namespaces * 1.6 + 12
-    assert len(host.slot_cgroups(made.note_cgroups())) <= slots * 1.6 + 12 * max(1, len(made.roots))
+    slots, namespaces = slots_of(made), len(host.network_namespaces(made.pids()))
+    fds = {role: len(host.descriptors(made.role(role))) for role in ("warden", "gateway")}
+    assert slots <= 100 and namespaces <= 220, (slots, namespaces)
+    assert fds["warden"] <= 12 * slots + 6 * namespaces + 100, (fds, slots, namespaces)
+    assert fds["gateway"] <= 60, fds
     assert not [line for line in host.mounts() - mounts if made.state in line]
 
     roots, everyone = set(made.note_cgroups()), made.pids()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks must be able to fail: each protection is left out in a build of its own, and the tests that watch it must notice."""
+
 import os
 import shutil
 
