@@ -170,7 +170,7 @@ def test_many_small_kernel_objects(backend, kind):
         f"children = 0\ntry:\n{body}\n    said(all=True)\n"
         f"except (OSError, AssertionError, MemoryError, RuntimeError) as e: said(error=repr(e)[:80])\n"
     )
-    answer, said = backend.attack(program, memory_mb=LIMIT, timeout_s=25)
+    answer, said = backend.attack(program, memory_mb=LIMIT, timeout_s=12)
     if answer["outcome"]["cause"] != "timeout":  # slow is contained, too
         contained(answer, said)
     assert answer["outcome"]["memory_peak_bytes"] <= (LIMIT + 2) << 20
