@@ -7,7 +7,7 @@ import socket
 import pytest
 from lib import host
 from lib.attack import exited
-from lib.daemon import SECRET
+from lib.daemon import ROOT, SECRET
 
 
 def test_environment_of_the_daemon(backend):
@@ -107,7 +107,7 @@ def test_files_tell_nothing_of_the_host(backend, path):
         f"said(text=open({path!r}).read() if attempt(lambda: open({path!r}).read(1)) == 'ok' else '')"
     )
     exited(answer)
-    words = [backend.daemon.state, "/work/", backend.daemon.key]
+    words = [backend.daemon.state, ROOT, backend.daemon.key]
     name = socket.gethostname()
     if len(name) > 5 and name not in ("localhost", "sandbox"):  # a short one is in other words
         words.append(name)
