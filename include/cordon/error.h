@@ -17,6 +17,8 @@
     X(REFUSED, "refused", 403, "failed_precondition", 126, "policy refused to run the code on this backend")           \
     X(NOT_FOUND, "not_found", 404, "not_found", 2, "no such route or object")                                          \
     X(CONFLICT, "conflict", 409, "already_exists", 125, "the object is in a state that does not allow this")           \
+    X(PAUSED, "paused", 409, "failed_precondition", 125, "the guest is paused: resume it first")                       \
+    X(GONE, "gone", 410, "not_found", 125, "the guest is no more; the message says what ended it")                     \
     X(TOO_LARGE, "too_large", 413, "resource_exhausted", 2, "a part of the request is larger than its limit")          \
     X(QUOTA, "quota_exceeded", 429, "resource_exhausted", 125, "the key has used up its share; try again later")       \
     X(CANCELLED, "cancelled", 499, "canceled", 125, "the client went away or cancelled")                               \
