@@ -304,12 +304,12 @@ class Zygote:
         assert self.reply(60) == (0, 0, "")
 
     def patch(self, text):
-        """Runs text in the zygote before it serves: for tests of what must not leak into forks."""
+        """Runs text in the zygote as a module that it loads would: for tests of what must not leak into forks."""
         path = os.path.join(self.dir, "zygote.py")
         with open(path) as file:
             source = file.read()
         with open(path, "w") as file:
-            file.write(source.replace("    if extension.serve(", text + "\n    if extension.serve("))
+            file.write(source.replace("    settle()\n", text + "\n    settle()\n"))
 
     def reply(self, timeout=10):
         self.control.settimeout(timeout)

@@ -46,7 +46,7 @@ ENVIRONMENT = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LA
 
 process = types.SimpleNamespace(pid=0, channel=None, file=None, reseed=True, streams=None, environment=None,
                                 modules=frozenset(), modules_before=0, running=False, at_fork=[], at_exit=[],
-                                log_handlers=(), log_handlers_before=0)
+                                log_handlers=(), log_handlers_before=0, add_randomness=None, seeds=[])
 
 
 # --- the channel ---
@@ -111,19 +111,39 @@ def send_result_error(text):
 # --- before the job ---
 
 def reseed():
-    """Gives this fork random numbers of its own. (OpenSSL notices a fork by its pid, which two guests share.)"""
-    loaded = sys.modules.get
+    """Gives this fork random numbers of its own. (OpenSSL notices a fork by its pid, which two guests share.) What the
+    zygote itself never used is not touched: a module that is looked at is a page that is copied."""
     random.Random.__base__.seed(random._inst)
-    if loaded("_ssl"):
-        loaded("_ssl").RAND_add(os.urandom(32), 32.0)
+    if process.add_randomness:
+        process.add_randomness(os.urandom(32), 32.0)
+    for seed in process.seeds:
+        seed()
+
+
+def find_seeds(extension):
+    """In the zygote, after all modules are loaded: what reseed has to call, and a beginning for what need not be."""
+    loaded = sys.modules.get
     if loaded("numpy.random"):
-        loaded("numpy.random").seed()
+        process.seeds.append(numpy_seed(loaded("numpy.random"), extension))
+    if loaded("multiprocessing.process"):
+        current = loaded("multiprocessing.process").current_process()
+        process.seeds.append(lambda: setattr(current, "authkey", os.urandom(32)))
     if loaded("tempfile"):
         loaded("tempfile")._name_sequence = None
     if loaded("uuid"):
         loaded("uuid")._node = loaded("uuid")._last_timestamp = None
-    if loaded("multiprocessing.process"):
-        loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
+
+
+def numpy_seed(module, extension):
+    """What gives numpy's own generator a new state: its seed(), or what spares a fork most of that one's work."""
+    module.seed()  # also forgets the second half of a pair of normal numbers
+    try:
+        _, key, position, *_ = module.get_state()
+        if extension.keep_generator(module.mtrand._rand._bit_generator.capsule, key.astype("=u4").tobytes(), position):
+            return extension.renew_generator
+    except (AttributeError, TypeError, ValueError):  # another numpy
+        pass
+    return module.seed
 
 
 # What every program does. A page that is written to here and not by the program was copied for nothing.
@@ -577,7 +597,8 @@ def park():
     process.pid = os.getpid()
     process.channel = channel_identity()
     os.set_inheritable(DRIVER_FD, False)
-    rehearse()
+    if sys.argv[1:] != ["awaited"]:  # where a run waits already, a rehearsal takes as long as it spares
+        rehearse()
     claim_file()
     os.write(READY_FD, b"1")
     os.close(READY_FD)
@@ -611,12 +632,24 @@ def prepare_zygote(modules, at_fork, at_exit, reseed, register):
     register_at_fork(register)
     take_over_excepthooks()
     set_environment({})
+    set_up_openssl()
     warm_up()
 
 
-def finish_zygote():
+def set_up_openssl():
+    """Takes its generator a millisecond. Here, since each fork writes to what is made: randomness of its own is added."""
+    try:
+        import _ssl
+    except ImportError:
+        return
+    _ssl.RAND_bytes(1)
+    process.add_randomness = _ssl.RAND_add
+
+
+def finish_zygote(extension):
     """Once, after all modules are loaded."""
     keep_logging()
+    find_seeds(extension)
     threading._counter = itertools.count(1).__next__  # of the names of threads: loading may have used some
     # The interpreter's cache of attributes is full of the loaded modules' names: each would be written to when it goes.
     getattr(sys, "_clear_type_cache", lambda: None)()

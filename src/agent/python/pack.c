@@ -39,7 +39,8 @@
 #define CLASS_MOST 512u
 #define FILLERS_MOST 200000u   /* of one size; far more than there are holes */
 #define CHUNK_MOST (96u << 10) /* below the size from which malloc asks the kernel */
-#define CHUNK_LEAST 528u       /* smaller ones are asked of Python's allocator */
+#define CHUNK_LEAST 528u       /* smaller ones are asked of Python's allocator, but by C libraries too: */
+#define CHUNK_SMALLEST 24u     /* malloc's own smallest; its sizes are CLASS_STEP apart */
 
 /* PyObjectArenaAllocator: public, but not of the limited API; the same since Python 3.4. */
 struct arena_allocator {
@@ -110,14 +111,21 @@ static void fill_class(size_t size, uintptr_t arena)
 }
 
 /* Takes all free chunks of malloc's heap that lie below. */
+static void fill_chunks(size_t size, uintptr_t below)
+{
+    void *chunk;
+    while ((chunk = malloc(size)) && (uintptr_t)chunk < below)
+        continue;
+    free(chunk);
+}
+
 static void fill_heap(uintptr_t below)
 {
-    for (size_t size = CHUNK_MOST; size >= CHUNK_LEAST; size -= size / 4) {
-        void *chunk;
-        while ((chunk = malloc(size)) && (uintptr_t)chunk < below)
-            continue;
-        free(chunk);
-    }
+    size_t size = CHUNK_MOST;
+    for (; size >= CHUNK_LEAST; size -= size / 4)
+        fill_chunks(size, below);
+    for (size = CHUNK_LEAST - CLASS_STEP / 2; size >= CHUNK_SMALLEST; size -= CLASS_STEP)
+        fill_chunks(size, below);
 }
 
 /* Gives back the pages between two addresses that were in use: nothing on them is ever read again. */

@@ -179,11 +179,8 @@ def main():
     if sys.argv[1:] == ["data"]:
         load_data()
     restore_hooks()
-    if "_ssl" in sys.modules:
-        # Sets up OpenSSL's generator, which takes it a millisecond; each fork adds randomness of its own to it.
-        sys.modules["_ssl"].RAND_bytes(1)
     settle()
-    driver["finish_zygote"]()
+    driver["finish_zygote"](extension)
     gc.disable()
     gc.collect()  # empties the interpreter's lists of free objects too
     gc.freeze()

@@ -26,6 +26,7 @@
 #include "agent/launch.h"
 #include "agent/python/join.h"
 #include "agent/python/pack.h"
+#include "agent/python/seed.h"
 #include "agent/zygote_wire.h"
 #include "base/fd.h"
 #include "isolate/code.h"
@@ -224,7 +225,32 @@ static PyObject *zygote_pack(PyObject *self, PyObject *args)
     return Py_BuildValue("");
 }
 
+static PyObject *zygote_keep_generator(PyObject *self, PyObject *args)
+{
+    PyObject *capsule;
+    const char *key;
+    Py_ssize_t size;
+    int position;
+    if (!PyArg_ParseTuple(args, "Oy#i:keep_generator", &capsule, &key, &size, &position))
+        return NULL;
+    void *generator = PyCapsule_GetPointer(capsule, "BitGenerator");
+    if (!generator)
+        return NULL;
+    return PyBool_FromLong(cordon_seed_keep(generator, key, (size_t)size, position));
+}
+
+static PyObject *zygote_renew_generator(PyObject *self, PyObject *args)
+{
+    if (cordon_seed_renew())
+        return Py_BuildValue("");
+    PyErr_SetString(PyExc_OSError, "no new state for the kept generator");
+    return NULL;
+}
+
 static PyMethodDef methods[] = {
+    {"keep_generator", zygote_keep_generator, METH_VARARGS,
+     "keep_generator(capsule, key, position): numpy's, for renew_generator; False where its layout is another one."},
+    {"renew_generator", zygote_renew_generator, METH_NOARGS, "renew_generator(): gives what was kept a new state."},
     {"pack", zygote_pack, METH_VARARGS, "pack(step): lays out memory; 0 begin, 1 cold, 2 end (see pack.h)."},
     {"serve", zygote_serve, METH_VARARGS,
      "serve(control_fd, workdir): True in a new interpreter inside a guest, False when the warden is gone."},
