@@ -39,7 +39,8 @@
 struct cordon_agent_config {
     bool forked; /* mode forked, else spawn */
     bool isolated;
-    bool told; /* the guest's files tell memory_bytes and cpus already */
+    bool told;    /* the guest's files tell memory_bytes and cpus already */
+    bool awaited; /* a run waits for the interpreter */
     const char *language;
     const char *workdir;
     const char *interpreter, *driver;

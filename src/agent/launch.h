@@ -12,6 +12,7 @@
  *        isolated=0|1                      1: process 1 of its own pid namespace, with capabilities in it; 0: `none`
  *        memory=BYTES cpus=N               what the guest is told (see agent/limits.c)
  *        told=0|1                          1: whoever launches it has told it already
+ *        awaited=0|1                       1: a run waits, so an interpreter that is started does not rehearse
  *        open_files=N                      limit of the code's open files in mode spawn; 1024 when left out
  *        processes=N                       limit of the code's processes, where no control group holds it; none when
  *                                          left out or 0

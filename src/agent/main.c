@@ -68,6 +68,7 @@ static bool parse_key(struct cordon_agent_config *config, const char *key, size_
         {"memory", offsetof(struct cordon_agent_config, memory_bytes), U64},
         {"isolated", offsetof(struct cordon_agent_config, isolated), FLAG},
         {"told", offsetof(struct cordon_agent_config, told), FLAG},
+        {"awaited", offsetof(struct cordon_agent_config, awaited), FLAG},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strlen(rows[i].key) != key_size || memcmp(rows[i].key, key, key_size) != 0)

@@ -38,7 +38,7 @@
 
 #define STACK_SIZE (256u << 10) /* of the joiner, and what process 1 goes on with */
 #define LOW_FDS 32              /* kept occupied, so that what a job brings is above every fixed number */
-#define ARGUMENTS 10
+#define ARGUMENTS 11
 
 struct work {
     struct cordon_nursery_job job;
@@ -150,6 +150,7 @@ static _Noreturn void become_agent(void)
     (void)snprintf(texts[7], sizeof texts[7], "driver=%s", job->driver);
     (void)snprintf(texts[8], sizeof texts[8], "workdir=%s", CORDON_ROOT_HOME);
     (void)snprintf(texts[9], sizeof texts[9], "processes=%u", job->processes);
+    (void)snprintf(texts[10], sizeof texts[10], "awaited=%u", job->awaited != 0);
     static char name[] = "cordon-agent", forked[] = "forked", spawn[] = "spawn", isolated[] = "isolated=1",
                 told[] = "told=1";
     static char *argv[ARGUMENTS + 5] = {name, spawn, isolated, told};

@@ -35,7 +35,8 @@ enum cordon_nursery_fd {
 
 struct cordon_nursery_job {
     uint64_t seq;
-    uint32_t forked; /* mode forked, else spawn */
+    uint32_t forked;  /* mode forked, else spawn */
+    uint32_t awaited; /* a run waits for this guest */
     uint32_t cgroups;
     uint32_t cpus, open_files, processes;
     uid_t code_uid, agent_uid;

@@ -13,6 +13,7 @@
 /* How long something small waits for company, since each wake of the host takes time from the program: most programs
  * write little, and end right after. */
 #define LAZY_US 300
+#define LAZY_STARTED_US 2000 /* nobody waits for this alone */
 #define LAZY_BYTES 4096
 
 static void make_room(struct cordon_agent_out *out)
@@ -43,10 +44,11 @@ void cordon_agent_out_commit(struct cordon_agent *agent, uint8_t type, uint16_t 
     struct cordon_agent_out *out = &agent->out;
     bool lazy =
         type >= CORDON_FRAME_STARTED && type <= CORDON_FRAME_RESULT && out->end - out->start + length < LAZY_BYTES;
-    if (lazy && out->start == out->end)
-        out->lazy_until_us = cordon_now_us() + LAZY_US;
-    else if (!lazy)
+    uint64_t until_us = cordon_now_us() + (type == CORDON_FRAME_STARTED ? LAZY_STARTED_US : LAZY_US);
+    if (!lazy)
         out->lazy_until_us = 0;
+    else if (out->start == out->end || (out->lazy_until_us && until_us < out->lazy_until_us))
+        out->lazy_until_us = until_us;
     cordon_frame_header(out->data + out->end, type, exec, length);
     out->end += CORDON_FRAME_HEADER + length;
 }

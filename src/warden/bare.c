@@ -99,7 +99,8 @@ static int execute(const struct launch *launch)
         [CORDON_GUEST_PYTHON_FRESH] = "python", [CORDON_GUEST_JAVASCRIPT] = "javascript",
         [CORDON_GUEST_BASH] = "bash",
     };
-    static char name[] = "cordon-agent", spawn[] = "spawn", isolated[] = "isolated=0", empty[] = "";
+    static char name[] = "cordon-agent", spawn[] = "spawn", isolated[] = "isolated=0", awaited[] = "awaited=1",
+                empty[] = "";
     char uid[32], gid[32], memory[48], cpus[32], language[32], workdir[PATH_MAX], interpreter[320], driver[PATH_MAX];
     const char *script = guest->pool->kind == CORDON_GUEST_JAVASCRIPT ? "driver.js" : "driver.py";
     (void)snprintf(uid, sizeof uid, "code_uid=%u", code_uid(config)); /* all of these fit by their sizes */
@@ -110,7 +111,8 @@ static int execute(const struct launch *launch)
     (void)snprintf(workdir, sizeof workdir, "workdir=%s/work", guest->bare_folder);
     (void)snprintf(interpreter, sizeof interpreter, "interpreter=%s", cordon_interpreter_of(config, guest->pool->kind));
     (void)snprintf(driver, sizeof driver, "driver=%s/%s", guest->bare_folder, script);
-    char *argv[] = {name, spawn, language, uid, gid, workdir, isolated, memory, cpus, interpreter, driver, NULL};
+    char *argv[] = {name,    spawn,  language, uid,         gid,    workdir, isolated,
+                    awaited, memory, cpus,     interpreter, driver, NULL};
     char *environment[] = {NULL};
     (void)syscall(SYS_execveat, launch->agent, empty, argv, environment, AT_EMPTY_PATH);
     return -errno;

@@ -178,6 +178,7 @@ static void describe(const struct cordon_guest *guest, struct cordon_nursery_job
     const char *interpreter = cordon_interpreter_of(config, kind);
     *job = (struct cordon_nursery_job){.seq = guest->seq,
                                        .forked = guest->forked,
+                                       .awaited = guest->pool->waiting_count > guest->pool->making,
                                        .cgroups = (uint32_t)guest->slot->cgroup.procs_count,
                                        .cpus = cordon_guest_cpus(config->cpu_percent, config->cpus),
                                        .open_files = config->open_files,

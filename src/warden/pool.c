@@ -4,9 +4,9 @@
  *
  * An acquire takes a parked guest, else it waits and one is made for it at once. At the end of each turn of the loop
  * the pools look what is missing: guests for those who wait first; then, a few at a time, those that should be parked.
- * That waits a moment after a guest was handed over from a pool that is still half full: it would take the CPU from the
- * very run that the guest is for. How many should be is the floor of the settings, raised by each acquire that found
- * none, lowered in steps while nobody misses any.
+ * That waits a moment after a guest was handed over from a pool that is still a quarter full: it would take the CPU
+ * from the very run that the guest is for. How many should be is the floor of the settings, raised by each acquire that
+ * found none, lowered in steps while nobody misses any.
  *
  * A guest that can't be made costs the one who waits longest an attempt; after the third it is refused with the
  * reason. That nursery or zygote died costs none while it does not go on: the new one is waited for. Refilling rests
@@ -171,7 +171,7 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
     if (guest) {
         cordon_pool_unpark(pool, guest);
         hand_over(guest, request, lease, true);
-        if (pool->parked_count * 2 >= pool->target)
+        if (pool->parked_count * 4 >= pool->target)
             cordon_timer_arm(&pool->warden->loop, &pool->later, LATER_US);
         return;
     }
