@@ -94,8 +94,8 @@ struct cordon_request {
     bool network;
     const char *const *allowed_domains;
     size_t allowed_domain_count;
-    bool fresh_interpreter; /* execute a new interpreter, share no memory image with other runs */
-    int cancel_fd;          /* a socket: the run is cancelled when its peer shuts down (POLLRDHUP); -1: none */
+    bool fresh_interpreter;    /* execute a new interpreter, share no memory image with other runs */
+    int cancel_fd;             /* a socket: the run is cancelled when its peer shuts down (POLLRDHUP); -1: none */
     const char *template_name; /* what its guest starts from; NULL: the language's default */
 };
 
@@ -166,8 +166,8 @@ struct cordon_run; /* a backend's own */
  */
 struct cordon_guest_spec {
     uint32_t struct_size;
-    const char *id;            /* 20 characters a-z0-9, chosen by core; what adopt will ask for */
-    const char *template_name; /* "default" */
+    const char *id;              /* 20 characters a-z0-9, chosen by core; what adopt will ask for */
+    const char *template_name;   /* "default" */
     struct cordon_limits limits; /* memory_bytes, disk_bytes, disk_inodes, pids, open_files, cpu_percent count */
     const char *const *env;      /* "NAME=VALUE": of every exec in this guest */
     size_t env_count;
@@ -206,9 +206,9 @@ struct cordon_operation {
     uint64_t output_kill_bytes; /* a stream that wrote more ends the exec; 0: never */
     uint16_t cols, rows;        /* both set: on a PTY of that size; its output is STDOUT */
     bool stdin_open;            /* stream_write reaches it; else stdin is at its end */
-    bool channel;        /* descriptor 3 of the program is a stream socket: CORDON_STREAM_CHANNEL and CORDON_TO_CHANNEL */
-    bool kill_on_close;  /* stream_close (and a lost gateway) ends it with all that it started; else it goes on */
-    const char *tag;     /* the caller's own name for it, at most 63 bytes, told by execs; NULL: none */
+    bool channel; /* descriptor 3 of the program is a stream socket: CORDON_STREAM_CHANNEL and CORDON_TO_CHANNEL */
+    bool kill_on_close; /* stream_close (and a lost gateway) ends it with all that it started; else it goes on */
+    const char *tag;    /* the caller's own name for it, at most 63 bytes, told by execs; NULL: none */
     /* ATTACH */
     uint32_t pid;          /* as CORDON_STREAM_STARTED told it */
     uint32_t replay_bytes; /* of the newest output (at most what the guest keeps, 64 KiB) that comes first */
@@ -217,21 +217,21 @@ struct cordon_operation {
     const char *target; /* MOVE */
     uint32_t mode;      /* WRITE, MKDIR: permission bits; 0: 0644, 0755 */
     uint64_t offset;    /* READ */
-    uint64_t size;      /* READ: at most so much; 0: to the end. WRITE: the most that may come; 0: no limit but the disk's */
-    uint32_t depth;     /* LIST: levels below path; 0 means 1. Links are not followed */
-    uint32_t entries;   /* LIST: at most so many, then -E2BIG; 0: 10,000 */
-    bool recursive;     /* WATCH */
-    int cancel_fd;      /* a socket whose shutdown by its peer ends waits on this stream with -ECANCELED; -1: none */
+    uint64_t size; /* READ: at most so much; 0: to the end. WRITE: the most that may come; 0: no limit but the disk's */
+    uint32_t depth;   /* LIST: levels below path; 0 means 1. Links are not followed */
+    uint32_t entries; /* LIST: at most so many, then -E2BIG; 0: 10,000 */
+    bool recursive;   /* WATCH */
+    int cancel_fd;    /* a socket whose shutdown by its peer ends waits on this stream with -ECANCELED; -1: none */
 };
 
 enum cordon_stream_event_type {
     CORDON_STREAM_STARTED = 1, /* EXEC, ATTACH: pid. First */
     CORDON_STREAM_STDOUT,      /* data, never empty */
     CORDON_STREAM_STDERR,
-    CORDON_STREAM_CHANNEL, /* data: what the program wrote to descriptor 3; all output it wrote before came before */
-    CORDON_STREAM_EXIT,    /* EXEC, ATTACH: exit. Last */
-    CORDON_STREAM_ENTRY,   /* STAT, READ, LIST, MKDIR, MOVE, WRITE (at its end): entry. READ tells it first */
-    CORDON_STREAM_DATA,    /* READ: data */
+    CORDON_STREAM_CHANNEL,  /* data: what the program wrote to descriptor 3; all output it wrote before came before */
+    CORDON_STREAM_EXIT,     /* EXEC, ATTACH: exit. Last */
+    CORDON_STREAM_ENTRY,    /* STAT, READ, LIST, MKDIR, MOVE, WRITE (at its end): entry. READ tells it first */
+    CORDON_STREAM_DATA,     /* READ: data */
     CORDON_STREAM_WATCHING, /* WATCH: from now on nothing is missed. First */
     CORDON_STREAM_CHANGE,   /* WATCH: change, name (relative to the watched directory), entry where it could be had */
     CORDON_STREAM_DISK,     /* DISK: disk_used, disk_total */

@@ -7,6 +7,7 @@
 
 #define CORDON_TEMPLATE_NAME 40 /* a name with its NUL */
 #define CORDON_TEMPLATE_DEFAULT "default"
+#define CORDON_TEMPLATE_TRIAL "trial" /* in a warden that was started to try a file: that file */
 
 /* 1 to 39 of a-z, 0-9, ".", "_" and "-", beginning with a letter or digit: safe as the name of a file. */
 bool cordon_template_name_valid(const char *name);
