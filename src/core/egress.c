@@ -119,9 +119,10 @@ static bool is_value(const char *text)
 /* These say how a message is framed or whose it is: changing one would make two readers of it disagree. */
 static bool is_framing(const char *name)
 {
-    static const char *const framing[] = {"Host",    "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive",
-                                          "Upgrade", "TE",             "Trailer",           "Expect",     "Via",
-                                          "Proxy-Connection", NULL};
+    static const char *const framing[] = {"Host",       "Content-Length",   "Transfer-Encoding",
+                                          "Connection", "Keep-Alive",       "Upgrade",
+                                          "TE",         "Trailer",          "Expect",
+                                          "Via",        "Proxy-Connection", NULL};
     for (size_t i = 0; framing[i]; i++)
         if (strcasecmp(framing[i], name) == 0)
             return true;
@@ -233,7 +234,8 @@ static bool has_name(const struct cordon_egress_rule *rule, const char *name, ui
 
 /* The first rule of each rank that fits name, or else address. */
 static void find(const struct cordon_egress_policy *policy, const char *name,
-                 const struct cordon_egress_address *address, uint16_t port, const struct cordon_egress_rule *found[RANKS])
+                 const struct cordon_egress_address *address, uint16_t port,
+                 const struct cordon_egress_rule *found[RANKS])
 {
     for (size_t i = 0; i < policy->rule_count; i++) {
         const struct cordon_egress_rule *rule = &policy->rules[i];
@@ -348,8 +350,7 @@ static int read_lines(char *text, size_t size, struct cordon_egress_policy *poli
     return r;
 }
 
-int cordon_egress_policy_read(const char *text, size_t size, struct cordon_egress_policy *ret,
-                              struct cordon_error *err)
+int cordon_egress_policy_read(const char *text, size_t size, struct cordon_egress_policy *ret, struct cordon_error *err)
 {
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
     char *copy = size <= CORDON_EGRESS_TEXT_MAX ? malloc(size + 1) : NULL;
@@ -373,9 +374,9 @@ void cordon_egress_counts_write(const struct cordon_egress_counts *counts, struc
     const struct {
         const char *key;
         uint64_t number;
-    } rows[] = {{"connections", counts->connections}, {"refused", counts->refused},
-                {"names", counts->names},             {"names_refused", counts->names_refused},
-                {"bytes_sent", counts->sent},         {"bytes_received", counts->received}};
+    } rows[] = {
+        {"connections", counts->connections},     {"refused", counts->refused}, {"names", counts->names},
+        {"names_refused", counts->names_refused}, {"bytes_sent", counts->sent}, {"bytes_received", counts->received}};
     cordon_json_object_begin(json);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cordon_json_key(json, rows[i].key);

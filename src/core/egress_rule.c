@@ -148,8 +148,9 @@ static const struct special specials[] = {
 
 /* What is outside of 2000::/3 is not global unicast at all; the best known have a name. */
 static const struct special not_global[] = {
-    {"::1", "loopback"},      {"fc00::/7", "private and metadata"}, {"fe80::/10", "link-local"},
-    {"ff00::/8", "multicast"}, {"64:ff9b::/96", "NAT64"},             {"::/0", "not global"},
+    {"::1", "loopback"},         {"fc00::/7", "private and metadata"},
+    {"fe80::/10", "link-local"}, {"ff00::/8", "multicast"},
+    {"64:ff9b::/96", "NAT64"},   {"::/0", "not global"},
 };
 
 static const char *find_special(const struct special *list, size_t count, const struct cordon_egress_address *address)
@@ -176,9 +177,10 @@ const char *cordon_egress_address_special(const struct cordon_egress_address *ad
 
 static int bad(struct cordon_error *err, const char *text, size_t size, const char *why)
 {
-    return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
-                       "egress rule \"%.*s\": %s; a name, *.name, address or CIDR is needed, each with :port or without",
-                       (int)(size < 100 ? size : 100), text, why);
+    return cordon_fail(
+        err, -EINVAL, CORDON_ERROR_INVALID,
+        "egress rule \"%.*s\": %s; a name, *.name, address or CIDR is needed, each with :port or without",
+        (int)(size < 100 ? size : 100), text, why);
 }
 
 static bool read_decimal(const char *text, size_t size, unsigned max, unsigned *ret)

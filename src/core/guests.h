@@ -8,9 +8,9 @@
  * another tenant does not exist: NOT_FOUND, in the same words as an unknown id. cordon_guests_all sees every guest.
  *
  * Errors, all calls: NOT_FOUND (unknown id or name), GONE (it was there; the message says what ended it, and when),
- * PAUSED (it is paused and was not made with auto_resume), CONFLICT (name taken: -EEXIST; state: -EBUSY), QUOTA (a limit
- * of the key: answer 429; err->code is -EDQUOT for counts and memory, which pass when a guest goes, -EAGAIN for the rate;
- * cordon_guests_retry_after), REFUSED (policy), UNSUPPORTED, and those of <cordon/backend.h> for operations.
+ * PAUSED (it is paused and was not made with auto_resume), CONFLICT (name taken: -EEXIST; state: -EBUSY), QUOTA (a
+ * limit of the key: answer 429; err->code is -EDQUOT for counts and memory, which pass when a guest goes, -EAGAIN for
+ * the rate; cordon_guests_retry_after), REFUSED (policy), UNSUPPORTED, and those of <cordon/backend.h> for operations.
  *
  * Clocks. `ttl` runs in real time from creation, or from the last extend, resume or connect, and only while the guest
  * runs: a paused guest has no deadline, and goes on after resume with what was left unless the call names a new one.
@@ -25,10 +25,10 @@
 #include "base/error.h"
 #include "core/settings.h"
 
-#define CORDON_GUEST_ID 21 /* 4 characters of the node, 16 random ones (a-z0-9), NUL */
+#define CORDON_GUEST_ID 21             /* 4 characters of the node, 16 random ones (a-z0-9), NUL */
 extern const char cordon_guests_all[]; /* as tenant: the operator, who sees every guest. Compared by its address */
 #define CORDON_GUEST_NAME_MAX 63u
-#define CORDON_GUEST_METADATA_MAX 64u          /* pairs */
+#define CORDON_GUEST_METADATA_MAX 64u           /* pairs */
 #define CORDON_GUEST_METADATA_BYTES (16u << 10) /* keys and values together */
 #define CORDON_GUEST_PRIVATE_MAX (64u << 10)
 
@@ -55,8 +55,8 @@ struct cordon_guest_create {
     size_t allowed_domain_count;
     uint64_t ttl_ms; /* 0: none */
     enum cordon_guest_end at_end;
-    uint64_t idle_pause_ms; /* 0: never */
-    bool auto_resume;       /* an operation on it while it is paused resumes it; else PAUSED */
+    uint64_t idle_pause_ms;           /* 0: never */
+    bool auto_resume;                 /* an operation on it while it is paused resumes it; else PAUSED */
     struct cordon_bytes private_data; /* the door's own, stored beside it (tokens, what it must echo); any bytes */
     int cancel_fd;                    /* -1: none */
 };
@@ -98,18 +98,18 @@ int cordon_guests_find(const char *tenant, const char *name, struct cordon_guest
 
 struct cordon_guest_query {
     const char *tenant;
-    int door;                          /* enum cordon_door, or -1: of all doors */
+    int door;                           /* enum cordon_door, or -1: of all doors */
     const struct cordon_pair *metadata; /* all must be there with these values */
     size_t metadata_count;
-    const char *name;            /* NULL, a name, or a pattern with * and ? */
-    const char *template_name;   /* NULL: any */
-    bool running, paused, gone;  /* all false: running and paused */
-    int64_t started_after_us;    /* 0: any */
-    uint64_t idle_ms;            /* only those idle for so long */
-    bool ascending;              /* by creation; else newest first */
-    size_t limit;                /* 1 … 500; 0: 100 */
-    size_t offset;               /* either this … */
-    const char *after;           /* … or next of the page before; NULL or "": from the start. INVALID when malformed */
+    const char *name;           /* NULL, a name, or a pattern with * and ? */
+    const char *template_name;  /* NULL: any */
+    bool running, paused, gone; /* all false: running and paused */
+    int64_t started_after_us;   /* 0: any */
+    uint64_t idle_ms;           /* only those idle for so long */
+    bool ascending;             /* by creation; else newest first */
+    size_t limit;               /* 1 … 500; 0: 100 */
+    size_t offset;              /* either this … */
+    const char *after;          /* … or next of the page before; NULL or "": from the start. INVALID when malformed */
 };
 struct cordon_guest_page {
     struct cordon_guest_info **guests;
@@ -128,8 +128,8 @@ void cordon_guest_page_done(struct cordon_guest_page *page);
 int cordon_guests_pause(const char *tenant, const char *id, bool *changed, struct cordon_error *err);
 /* ttl_ms: from now on; 0: none; CORDON_KEEP: what was left. */
 int cordon_guests_resume(const char *tenant, const char *id, uint64_t ttl_ms, bool *changed, struct cordon_error *err);
-/* Its end is ttl_ms from now (0: no end). only_later: an end that is later already stays. Works on a paused guest: counts
- * from its resume. */
+/* Its end is ttl_ms from now (0: no end). only_later: an end that is later already stays. Works on a paused guest:
+ * counts from its resume. */
 int cordon_guests_extend(const char *tenant, const char *id, uint64_t ttl_ms, bool only_later,
                          struct cordon_error *err);
 int cordon_guests_set_idle_pause(const char *tenant, const char *id, uint64_t idle_pause_ms, struct cordon_error *err);
@@ -158,17 +158,17 @@ struct cordon_guest_note {
     const char *text; /* a sentence */
 };
 int cordon_guests_notes(const char *tenant, const char *id, int64_t after_us,
-                         void (*each)(void *context, const struct cordon_guest_note *note), void *context,
-                         struct cordon_error *err);
+                        void (*each)(void *context, const struct cordon_guest_note *note), void *context,
+                        struct cordon_error *err);
 
 /*
  * Operations. `struct cordon_operation` and the events are <cordon/backend.h>'s. A live stream holds its guest: it is
  * activity, and destroy ends it with GONE. Streams count against CORDON_GUEST_STREAMS a guest.
  *
  * Interpreter contexts (cells): open an EXEC with channel set and a tag, keep the live stream, write requests to
- * CORDON_TO_CHANNEL and read CHANNEL, STDOUT and STDERR events; interrupt with CORDON_CONTROL_SIGNAL SIGINT, which waits
- * for no output. After a restart of the gateway find it by its tag (cordon_guests_execs) and ATTACH; several readers may
- * be attached, each gets all events, and all of them may write and control.
+ * CORDON_TO_CHANNEL and read CHANNEL, STDOUT and STDERR events; interrupt with CORDON_CONTROL_SIGNAL SIGINT, which
+ * waits for no output. After a restart of the gateway find it by its tag (cordon_guests_execs) and ATTACH; several
+ * readers may be attached, each gets all events, and all of them may write and control.
  */
 struct cordon_live_stream;
 int cordon_guests_open(const char *tenant, const char *id, const struct cordon_operation *operation,
@@ -182,7 +182,8 @@ int cordon_guests_control(struct cordon_live_stream *stream, enum cordon_control
                           struct cordon_error *err);
 void cordon_guests_close(struct cordon_live_stream *stream); /* NULL is allowed */
 
-/* Without a stream of one's own: to a program by its pid, or by its tag when pid is 0. NOT_FOUND when it does not run. */
+/* Without a stream of one's own: to a program by its pid, or by its tag when pid is 0. NOT_FOUND when it does not run.
+ */
 int cordon_guests_exec_write(const char *tenant, const char *id, uint32_t pid, const char *tag,
                              enum cordon_stream_to to, const void *data, size_t size, struct cordon_error *err);
 int cordon_guests_exec_control(const char *tenant, const char *id, uint32_t pid, const char *tag,
@@ -219,6 +220,7 @@ void cordon_guests_count(const char *tenant, struct cordon_guests_counts *ret);
 struct cordon_guest_registry;
 int cordon_guests_setup(const struct cordon_settings *settings, const struct cordon_guest_registry *registry,
                         struct cordon_error *err);
-void cordon_guests_done(void); /* streams are ended; the guests live on for the next daemon's gateway, if their warden does */
+void cordon_guests_done(
+    void); /* streams are ended; the guests live on for the next daemon's gateway, if their warden does */
 
 #endif

@@ -41,7 +41,7 @@ bool cordon_seed_renew(void)
             return false;
         done += (size_t)n;
     }
-    kept->key[0] |= 0x80000000u; /* of the first word only this bit counts: so the state is never all zero */
+    kept->key[0] |= 0x80000000u;        /* of the first word only this bit counts: so the state is never all zero */
     kept->position = CORDON_SEED_WORDS; /* all words are used up: the next number makes new ones of them */
     return true;
 }
