@@ -6,7 +6,8 @@
  *
  * The counters of a group outlive a guest: out-of-memory kills are taken as differences by their readers, the peak is
  * reset between guests. v1 resets it by writing the file; v2 can since 6.12, per open file, which is why the descriptor
- * that the gateway gets is the very one that is written here. Before that the groups are removed and made anew.
+ * that the gateway gets is the very one that is written here. Before that each guest has a group `<index>/0`, which is
+ * removed and made anew, while limits and the cgroup namespace stay with `<index>`.
  *
  * Swap counts as memory: v1 holds both together (the order of the two writes depends on the direction), v2 gives none.
  *

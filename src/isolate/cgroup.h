@@ -33,6 +33,7 @@ struct cordon_cgroup_slot {
     int memory_peak; /* stat files for the gateway; -1: not there */
     int memory_events;
     int cpu_usage;
+    bool inner;            /* each guest has a group of its own below the slot's: see settle */
     unsigned made;         /* how often its groups were made; namespaces of earlier ones are of no use */
     uint64_t memory_bytes; /* the limits in force */
     uint32_t pids, cpu_percent;
@@ -42,9 +43,14 @@ int cordon_cgroup_slot_make(struct cordon_cgroup_root *root, unsigned index, str
                             struct cordon_error *err);
 int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_bytes, uint32_t pids,
                              uint32_t cpu_percent, struct cordon_error *err);
-/* Between guests: resets the peak. Where the kernel can't, and where the last guest left much charged (files in the
- * cache), the groups are made anew, so the slot's descriptors may be others afterwards. Takes no time that depends on
- * what the guest did. False: processes are still inside. */
+/* Once the slot's namespaces are made, and nobody is inside: where a peak can't be reset, makes a group for the guest
+ * below the slot's, whose descriptors `procs` and the statistics then are. */
+void cordon_cgroup_slot_settle(struct cordon_cgroup_slot *slot);
+/* Before its namespaces are made again: their maker enters the slot's own group, and only there. */
+int cordon_cgroup_slot_unsettle(struct cordon_cgroup_slot *slot, struct cordon_error *err);
+/* Between guests: resets the peak. Where the kernel can't the guest's own group is made anew; where the last guest left
+ * much charged (files in the cache), all are; so the slot's descriptors may be others afterwards. Takes no time that
+ * depends on what the guest did. False: processes are still inside. */
 bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot);
 void cordon_cgroup_slot_remove(struct cordon_cgroup_slot *slot);
 /* Reads "oom_kill N" of a memory_events fd, and the usage in microseconds of a cpu_usage fd, and a peak; 0 where

@@ -15,6 +15,7 @@
 
 #define CPU_PERIOD_US 100000
 #define PATH 64
+#define INNER "0" /* of a guest, below its slot's */
 /* More than this left charged by a guest that is gone is left behind with its group; less is the kernel's own slack. */
 #define RECYCLE_BYTES (8u << 20)
 #define SOCKET_SHARE 4 /* v1: this part of the memory limit may be had as buffers of TCP and UDP sockets besides it */
@@ -63,6 +64,15 @@ static void close_slot(struct cordon_cgroup_slot *slot)
     cordon_close(&slot->cpu_usage);
 }
 
+/* Of v2, where a guest may have a group of its own. */
+static int open_own(const struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree, const char *file,
+                    int flags)
+{
+    char path[PATH];
+    (void)snprintf(path, sizeof path, INNER "/%s", file); /* short names */
+    return open_slot(slot, tree, slot->inner ? path : file, flags);
+}
+
 /* Files that a kernel or an outer limit may lack: the statistics are then unknown, and the limits hold without them. */
 static void open_statistics(struct cordon_cgroup_slot *slot)
 {
@@ -70,12 +80,13 @@ static void open_statistics(struct cordon_cgroup_slot *slot)
     if (memory) {
         bool v2 = memory->place.v2;
         const char *peak = v2 ? "memory.peak" : "memory.max_usage_in_bytes";
-        slot->memory_peak = open_slot(slot, memory, peak, O_RDWR); /* written to reset it */
+        slot->memory_peak = open_own(slot, memory, peak, O_RDWR); /* written to reset it */
         if (slot->memory_peak < 0)
-            slot->memory_peak = open_slot(slot, memory, peak, O_RDONLY);
-        slot->memory_events = open_slot(slot, memory, v2 ? "memory.events" : "memory.oom_control", O_RDONLY);
-        (void)write_slot(slot, memory, v2 ? "memory.swap.max" : "memory.swappiness", "0"); /* absent without swap */
-        if (v2)
+            slot->memory_peak = open_own(slot, memory, peak, O_RDONLY);
+        slot->memory_events = open_own(slot, memory, v2 ? "memory.events" : "memory.oom_control", O_RDONLY);
+        if (!slot->inner)
+            (void)write_slot(slot, memory, v2 ? "memory.swap.max" : "memory.swappiness", "0"); /* absent without swap */
+        if (v2 && !slot->inner)
             (void)write_slot(slot, memory, "memory.oom.group", "1"); /* 4.19; else the largest process alone dies */
     }
     const struct cordon_cgroup_tree *cpu = tree_with(slot->root, CORDON_CGROUP_CPUACCT);
@@ -85,7 +96,7 @@ static void open_statistics(struct cordon_cgroup_slot *slot)
     }
     for (size_t i = 0; i < slot->root->count && slot->cpu_usage < 0; i++) {
         if (slot->root->trees[i].place.v2) /* counted in every group, the cpu controller switched on or not */
-            slot->cpu_usage = open_slot(slot, &slot->root->trees[i], "cpu.stat", O_RDONLY);
+            slot->cpu_usage = open_own(slot, &slot->root->trees[i], "cpu.stat", O_RDONLY);
     }
 }
 
@@ -108,6 +119,7 @@ static int make_in(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_t
 static int make(struct cordon_cgroup_slot *slot)
 {
     slot->memory_peak = slot->memory_events = slot->cpu_usage = -1;
+    slot->inner = false;
     slot->made++;
     slot->memory_bytes = 0;
     slot->pids = slot->cpu_percent = 0;
@@ -247,8 +259,9 @@ int cordon_cgroup_slot_limit(struct cordon_cgroup_slot *slot, uint64_t memory_by
 
 static bool is_occupied(const struct cordon_cgroup_slot *slot)
 {
-    char name[16];
-    (void)snprintf(name, sizeof name, "%u", slot->index); /* always fits */
+    char name[24];
+    bool inner = slot->inner && slot->root->trees[0].place.v2;
+    (void)snprintf(name, sizeof name, "%u%s", slot->index, inner ? "/" INNER : ""); /* always fits */
     /* The first tree is joined first, and all are left at once. Without any group remaking failed: nobody is inside. */
     return slot->procs_count && cordon_cgroup_occupied(slot->root->trees[0].group, name) != 0;
 }
@@ -268,11 +281,57 @@ static bool remake(struct cordon_cgroup_slot *slot)
     return false;
 }
 
-static bool recycle_v1(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *memory)
+/* Emptying it (memory.force_empty, memory.reclaim) takes as long as the guest has made it take. */
+static bool much_is_left(const struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *memory)
 {
-    cordon_autoclose int usage = open_slot(slot, memory, "memory.usage_in_bytes", O_RDONLY);
-    if (cordon_cgroup_read_number(usage) > RECYCLE_BYTES)
-        return remake(slot); /* emptying it (memory.force_empty) takes as long as the guest has made it take */
+    const char *file = memory->place.v2 ? "memory.current" : "memory.usage_in_bytes";
+    cordon_autoclose int usage = open_slot(slot, memory, file, O_RDONLY);
+    return cordon_cgroup_read_number(usage) > RECYCLE_BYTES;
+}
+
+/* The guest's own group: made, or made anew. False: it is not there, and nobody can be put into it. */
+static bool make_inner(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_tree *tree)
+{
+    char path[PATH];
+    int *procs = &slot->procs[tree - slot->root->trees];
+    (void)snprintf(path, sizeof path, "%u/" INNER, slot->index); /* fits */
+    (void)unlinkat(tree->group, path, AT_REMOVEDIR);             /* none the first time */
+    if (mkdirat(tree->group, path, 0755) < 0)
+        return false;
+    cordon_close(procs);
+    cordon_close(&slot->memory_peak);
+    cordon_close(&slot->memory_events);
+    cordon_close(&slot->cpu_usage);
+    slot->inner = true;
+    *procs = open_own(slot, tree, "cgroup.procs", O_WRONLY);
+    open_statistics(slot);
+    return *procs >= 0;
+}
+
+void cordon_cgroup_slot_settle(struct cordon_cgroup_slot *slot)
+{
+    const struct cordon_cgroup_tree *memory = tree_with(slot->root, CORDON_CGROUP_MEMORY);
+    if (!memory || !memory->place.v2 || slot->inner || slot->memory_peak < 0 ||
+        (fcntl(slot->memory_peak, F_GETFL) & O_ACCMODE) == O_RDWR)
+        return;
+    /* Where that can't be had, all groups are made anew between guests: slower, and as good. */
+    if (write_slot(slot, memory, "cgroup.subtree_control", "+memory") == 0 && !make_inner(slot, memory))
+        (void)write_slot(slot, memory, "cgroup.subtree_control", "-memory"); /* else nobody could be put into it */
+}
+
+int cordon_cgroup_slot_unsettle(struct cordon_cgroup_slot *slot, struct cordon_error *err)
+{
+    if (!slot->inner || remake(slot))
+        return 0;
+    return cordon_fail_errno(err, -EBUSY, "make the control groups of slot %u in %s anew", slot->index,
+                             slot->root->group);
+}
+
+/* Before 6.12 v2's can't be reset, and is open for reading only. Where there is none, none is told. */
+static bool reset_peak(struct cordon_cgroup_slot *slot)
+{
+    if (slot->inner)
+        return make_inner(slot, tree_with(slot->root, CORDON_CGROUP_MEMORY));
     return slot->memory_peak < 0 || pwrite(slot->memory_peak, "0", 1, 0) == 1;
 }
 
@@ -285,12 +344,7 @@ bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot)
         return remake(slot);
     if (!memory)
         return true;
-    if (!memory->place.v2)
-        return recycle_v1(slot, memory);
-    if (slot->memory_peak < 0)
-        return true;
-    bool resettable = (fcntl(slot->memory_peak, F_GETFL) & O_ACCMODE) == O_RDWR;
-    return (resettable && pwrite(slot->memory_peak, "0", 1, 0) == 1) || remake(slot);
+    return (!much_is_left(slot, memory) && reset_peak(slot)) || remake(slot);
 }
 
 void cordon_cgroup_slot_remove(struct cordon_cgroup_slot *slot)

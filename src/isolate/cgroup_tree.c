@@ -101,6 +101,7 @@ static bool is_slot(const char *name)
     return *name && strspn(name, "0123456789") == strlen(name);
 }
 
+/* And what is in them: a guest's own group has a number for its name as well. */
 static void remove_slots(int group)
 {
     DIR *dir = cordon_opendir(group);
@@ -109,7 +110,7 @@ static void remove_slots(int group)
     struct dirent *entry;
     while ((entry = readdir(dir))) {
         if (is_slot(entry->d_name))
-            (void)remove_one(group, entry->d_name); /* what stays makes the parent's removal fail, which is told */
+            (void)cordon_cgroup_remove(group, entry->d_name); /* what stays makes the parent's removal fail */
     }
     (void)closedir(dir); /* only read from */
 }
@@ -123,26 +124,52 @@ int cordon_cgroup_remove(int parent, const char *name)
     return remove_one(parent, name);
 }
 
-/* Is every process in it one of ours, told by the program that it executes? */
+/* 1: it executes the program that we do; 0: another, or none any more; -EACCES: that may not be known. */
+static int executes_us(int pid, const struct stat *own)
+{
+    struct stat other;
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/exe", pid); /* always fits */
+    if (stat(path, &other) < 0)
+        return errno == ENOENT ? 0 : -EACCES;
+    return other.st_dev == own->st_dev && other.st_ino == own->st_ino;
+}
+
+/* From /proc/PID/stat: its state ('X' if it is gone), and its parent. */
+static char state_of(int pid, int *parent)
+{
+    char path[64], text[512], state = 'X';
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid); /* always fits */
+    *parent = 0;
+    const char *name_end = cordon_read_file(AT_FDCWD, path, text, sizeof text) < 0 ? NULL : strrchr(text, ')');
+    if (name_end && sscanf(name_end + 1, " %c %d", &state, parent) != 2)
+        state = 'X';
+    return state;
+}
+
+/* The gateway hides its program from everybody but the host's root: it is known by its parent, the supervisor. */
+static bool is_ours(int pid, const struct stat *own)
+{
+    int parent, r = executes_us(pid, own);
+    if (r == 1)
+        return true;
+    char state = state_of(pid, &parent);
+    if (state == 'Z' || state == 'X')
+        return true; /* nothing that can be moved, or need be */
+    return r < 0 && parent > 1 && executes_us(parent, own) == 1;
+}
+
+/* Is every process in it one of ours? */
 static bool only_ours(int group)
 {
-    struct stat own, other;
-    FILE *file = open_procs(group, ".");
-    if (!file || stat("/proc/self/exe", &own) < 0) {
-        if (file)
-            (void)fclose(file); /* only read from */
+    struct stat own;
+    FILE *file = stat("/proc/self/exe", &own) < 0 ? NULL : open_procs(group, ".");
+    if (!file)
         return false;
-    }
     bool ours = true;
     int pid;
-    char path[64];
-    while (ours && fscanf(file, "%d", &pid) == 1) {
-        (void)snprintf(path, sizeof path, "/proc/%d/exe", pid); /* always fits */
-        if (stat(path, &other) < 0)
-            ours = errno == ENOENT; /* gone, or a zombie */
-        else
-            ours = other.st_dev == own.st_dev && other.st_ino == own.st_ino;
-    }
+    while (ours && fscanf(file, "%d", &pid) == 1)
+        ours = is_ours(pid, &own);
     (void)fclose(file); /* only read from */
     return ours;
 }
@@ -226,9 +253,7 @@ static int prepare_v2(struct cordon_cgroup_tree *tree, char why[256])
         return say(why, -errno, "write cgroup.subtree_control in", tree->place.path);
     if ((r = empty_base(tree, why)) < 0)
         return r;
-    unsigned before = read_controllers(tree->base, "cgroup.subtree_control");
     tree->controllers = switch_on(tree->base);
-    tree->enabled = tree->controllers & ~before;
     return tree->controllers ? 0 : say(why, -EACCES, "switch on controllers in", tree->place.path);
 }
 
@@ -257,14 +282,17 @@ int cordon_cgroup_tree_group(struct cordon_cgroup_tree *tree, const char *name, 
     return 0;
 }
 
+/*
+ * Out of the leaf again, which only a group without controllers for children may take us back from. Elsewhere the
+ * controllers stay on: they cost little, and another instance may just be counting on them.
+ */
 static void restore_base(struct cordon_cgroup_tree *tree)
 {
-    bool leaf = faccessat(tree->base, CORDON_CGROUP_LEAF, F_OK, 0) == 0;
-    for (size_t i = 0; i < sizeof switchables / sizeof switchables[0]; i++) {
-        if (leaf || (tree->enabled & switchables[i].bit)) /* with a leaf, a daemon that died switched it on */
-            (void)cordon_write_file(tree->base, "cgroup.subtree_control", switchables[i].off); /* others may use it */
-    }
-    if (leaf && move_all(tree->base, CORDON_CGROUP_LEAF, tree->base, ".") == 0)
+    if (faccessat(tree->base, CORDON_CGROUP_LEAF, F_OK, 0) < 0)
+        return;
+    for (size_t i = 0; i < sizeof switchables / sizeof switchables[0]; i++)
+        (void)cordon_write_file(tree->base, "cgroup.subtree_control", switchables[i].off); /* others may use it */
+    if (move_all(tree->base, CORDON_CGROUP_LEAF, tree->base, ".") == 0)
         (void)unlinkat(tree->base, CORDON_CGROUP_LEAF, AT_REMOVEDIR); /* a daemon of another instance may be in it */
 }
 

@@ -14,7 +14,6 @@
 struct cordon_cgroup_tree {
     struct cordon_cgroup_place place; /* path: the group below which ours is */
     unsigned controllers;             /* the ones that can be used in our group */
-    unsigned enabled;                 /* v2: the ones that this process switched on for place.path */
     int base;                         /* directory of place.path */
     int group;                        /* directory of cordon-<instance> */
 };

@@ -5,7 +5,8 @@
  * is refused should be named, in one child, as they build on each other: ids first, mounts last.
  *
  * As root the child becomes an unprivileged uid first: it is such a uid that owns guests' user namespaces, and hosts
- * that close them to unprivileged uids would be missed otherwise.
+ * that close them to unprivileged uids would be missed otherwise. Around it is another child, in the warden's place:
+ * it does what a warden does in a container (outer.h), and mounts a whole proc where it may, as the template has one.
  */
 #include "isolate/probe_try.h"
 
@@ -30,7 +31,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "isolate/cgroup.h"
 #include "isolate/filter.h"
+#include "isolate/outer.h"
+#include "isolate/slotns.h"
 
 #define OWNER 200000001u /* nobody's uid, as the zygote's */
 #define RANGE 200065536u /* the ids behind it */
@@ -117,12 +121,14 @@ static int become_mapped(void)
     return setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 ? -errno : 0;
 }
 
+/* Keeps CAP_SYS_ADMIN as slotns.c does, for the reason told there. */
 static int become_owner(void)
 {
-    if (geteuid() != 0)
+    if (geteuid() != 0 || !cordon_outer_has_ids(OWNER, 1))
         return 0;
-    if (setresgid(OWNER, OWNER, OWNER) < 0 || setresuid(OWNER, OWNER, OWNER) < 0)
-        return -errno;
+    int r = cordon_slotns_become_owner(OWNER);
+    if (r < 0)
+        return r;
     return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ? -errno : 0; /* else nobody but root may write the maps */
 }
 
@@ -150,10 +156,10 @@ static void try_namespaces(int *results)
 /* sync: the child says that its namespace is there, the parent that it did what it could about the range. */
 static void guest_child(int sync, int *results)
 {
-    uid_t uid = geteuid();
-    gid_t gid = getegid();
     char byte = 0;
     int r = become_owner();
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
     if (r == 0)
         r = new_namespace(CLONE_NEWUSER);
     results[CORDON_TRY_USER] = r;
@@ -161,7 +167,7 @@ static void guest_child(int sync, int *results)
         return;
     if (results[CORDON_TRY_RANGE] != 0) {
         cordon_autoclose int proc = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        results[CORDON_TRY_USER] = map_single(proc, uid ? uid : OWNER, uid ? gid : OWNER);
+        results[CORDON_TRY_USER] = map_single(proc, uid, gid);
     }
     if (results[CORDON_TRY_USER] == 0)
         results[CORDON_TRY_USER] = become_mapped();
@@ -194,19 +200,80 @@ static int run_guest_child(int *results)
     return 0;
 }
 
+/* What a warden does first; where it can't, the tries show what that costs. */
+static void take_wardens_place(void)
+{
+    if (geteuid() != 0)
+        return;
+    if (!cordon_outer_may_mount() && cordon_outer_has_ids(RANGE, 65536))
+        (void)cordon_outer_enter_user(NULL);
+    if (unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+        (void)mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+}
+
+/* Runs `body` in a child that shares `size` bytes with us: what it wrote there is copied back, however it ended. */
+static int in_sharing_child(int (*body)(void *shared), void *data, size_t size)
+{
+    void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return -errno;
+    memcpy(shared, data, size);
+    pid_t pid = fork();
+    int r = pid < 0 ? -errno : 0;
+    if (pid == 0)
+        _exit(-body(shared) & 0xff);
+    if (pid > 0)
+        r = wait_for(pid);
+    memcpy(data, shared, size);
+    (void)munmap(shared, size); /* a page that stays would be no harm */
+    return r > 0 ? -r : r;
+}
+
+static int guest_body(void *results)
+{
+    take_wardens_place();
+    return run_guest_child(results);
+}
+
 int cordon_try_guest(int results[CORDON_TRY__COUNT])
 {
-    size_t size = CORDON_TRY__COUNT * sizeof(int);
     for (size_t i = 0; i < CORDON_TRY__COUNT; i++)
         results[i] = CORDON_TRY_SKIPPED;
     results[CORDON_TRY_USER] = -EPERM; /* in case it is killed for trying */
-    int *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return -errno;
-    memcpy(shared, results, size);
-    int r = run_guest_child(shared);
-    memcpy(results, shared, size);
-    (void)munmap(shared, size); /* a page that stays would be no harm */
+    int r = in_sharing_child(guest_body, results, CORDON_TRY__COUNT * sizeof(int));
+    return r == -EINTR ? 0 : r; /* killed for trying: how far it came is in the results */
+}
+
+static int cgroups_body(void *shared)
+{
+    struct cordon_try_cgroups *ret = shared;
+    struct cordon_cgroup_root *root;
+    struct cordon_error err;
+    char instance[32];
+    (void)snprintf(instance, sizeof instance, "probe-%d", getpid()); /* always fits */
+    if (geteuid() == 0 && !cordon_outer_may_mount())
+        (void)cordon_outer_enter_user(NULL); /* shows in what can be had */
+    if (geteuid() == 0)
+        cordon_outer_open_cgroups();
+    int r = cordon_cgroup_root_open(instance, &root, &err);
+    if (r < 0) {
+        (void)snprintf(ret->reason, sizeof ret->reason, "%.250s", err.message);
+        return r;
+    }
+    ret->memory = cordon_cgroup_has_memory(root);
+    ret->pids = cordon_cgroup_has_pids(root);
+    ret->cpu = cordon_cgroup_has_cpu(root);
+    (void)snprintf(ret->reason, sizeof ret->reason, "%s", cordon_cgroup_root_reason(root));
+    cordon_cgroup_root_close(root);
+    return 0;
+}
+
+int cordon_try_cgroups(struct cordon_try_cgroups *ret)
+{
+    *ret = (struct cordon_try_cgroups){0};
+    int r = in_sharing_child(cgroups_body, ret, sizeof *ret);
+    if (r < 0 && !*ret->reason)
+        (void)snprintf(ret->reason, sizeof ret->reason, "trying it: %s", strerror(-r)); /* fits */
     return r;
 }
 

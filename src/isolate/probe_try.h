@@ -3,6 +3,7 @@
 #ifndef CORDON_ISOLATE_PROBE_TRY_H
 #define CORDON_ISOLATE_PROBE_TRY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum cordon_try {
@@ -21,8 +22,15 @@ enum cordon_try {
 };
 #define CORDON_TRY_SKIPPED 1 /* what it builds on failed already */
 
-/* Makes namespaces as a guest's are made: by an unprivileged uid, mapped by this process. */
+/* Makes namespaces as a guest's are made: by an unprivileged uid, mapped by a warden in a child of this process. */
 int cordon_try_guest(int results[CORDON_TRY__COUNT]);
+
+struct cordon_try_cgroups {
+    bool memory, pids, cpu;
+    char reason[256]; /* why one is not there */
+};
+/* Makes control groups as a warden does, and removes them. */
+int cordon_try_cgroups(struct cordon_try_cgroups *ret);
 int cordon_try_filter(void); /* no_new_privs and a filter with a listener */
 int cordon_try_pidfd(void);
 int cordon_try_memfd(void); /* executing one */

@@ -36,6 +36,8 @@ struct cordon_slotns {
         -1, -1, -1, -1, -1, -1, -1, 0                                                                                  \
     }
 
+/* Takes the uid (and gid) that is to own user namespaces, for the one unshare that follows. */
+int cordon_slotns_become_owner(uid_t owner);
 /* Makes them, by a child that is waited for (about a millisecond): the caller needs CAP_SETUID and CAP_SETGID in its
  * user namespace. 0, or negative errno with *ret untouched. */
 int cordon_slotns_make(const struct cordon_slotns_ids *ids, struct cordon_slotns *ret, struct cordon_error *err);

@@ -17,8 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "core/state_path.h"
-#include "core/template_file.h"
+#include "isolate/outer.h"
 
 #define GATEWAY_UID_OFFSET 3 /* from uid_base, when there is no user of the configured name */
 
@@ -30,15 +29,41 @@ static void find_user(const struct cordon_settings *settings, struct cordon_stat
     if (state->uid != 0)
         return;
     const struct passwd *user = getpwnam(cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_USER));
-    state->uid = user ? user->pw_uid : state->spare;
-    state->gid = user ? user->pw_gid : (gid_t)state->spare;
+    uid_t uid = user ? user->pw_uid : state->spare;
+    gid_t gid = user ? user->pw_gid : (gid_t)state->spare;
+    /* Root of a user namespace (unshare --map-root-user, a container) may have no other ids: then it stays itself. */
+    if (!cordon_outer_has_ids(uid, 1) || !cordon_outer_has_ids(gid, 1))
+        return;
+    state->uid = uid;
+    state->gid = gid;
+}
+
+static int find_path(const struct cordon_settings *settings, struct cordon_state *state, struct cordon_error *err)
+{
+    const char *set = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_STATE);
+    const char *home = getenv("HOME"), *states = getenv("XDG_STATE_HOME");
+    int size;
+    if (set && *set)
+        size = snprintf(state->path, sizeof state->path, "%s", set);
+    else if (geteuid() == 0)
+        size = snprintf(state->path, sizeof state->path, "/var/lib/cordon");
+    else if (states && *states == '/') /* its specification has relative ones ignored */
+        size = snprintf(state->path, sizeof state->path, "%s/cordon", states);
+    else if (home && *home == '/')
+        size = snprintf(state->path, sizeof state->path, "%s/.local/state/cordon", home);
+    else
+        return cordon_fail(err, -ENOENT, CORDON_ERROR_INVALID,
+                           "no place for the state folder: HOME is not set; give --state DIR");
+    if (size < 0 || (size_t)size >= sizeof state->path)
+        return cordon_fail(err, -ENAMETOOLONG, CORDON_ERROR_INVALID, "the state folder's path is too long");
+    return 0;
 }
 
 int cordon_state_locate(const struct cordon_settings *settings, struct cordon_state *ret, struct cordon_error *err)
 {
     ret->fd = -1;
     find_user(settings, ret);
-    return cordon_state_path(settings, ret->path, sizeof ret->path, err);
+    return find_path(settings, ret, err);
 }
 
 /* mkdir -p; only the last folder matters, which open_folder checks. */
@@ -83,8 +108,6 @@ static int hand_over(struct cordon_state *state)
     int r = 0;
     for (struct dirent *entry = readdir(dir); entry && r == 0; entry = readdir(dir)) {
         bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
-        if (strcmp(entry->d_name, &CORDON_TEMPLATES_FOLDER[1]) == 0)
-            continue; /* stays root's: the gateway only reads it */
         if (!dots && fchownat(state->fd, entry->d_name, state->uid, state->gid, AT_SYMLINK_NOFOLLOW) < 0)
             r = -errno;
     }
@@ -145,8 +168,8 @@ static int drop_ids(const struct cordon_state *state)
     if (geteuid() == 0) {
         for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
             (void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* one layer of several; a container's root may lack SETPCAP */
-        if (setgroups(0, NULL) < 0 || setresgid(state->gid, state->gid, state->gid) < 0 ||
-            setresuid(state->uid, state->uid, state->uid) < 0)
+        if (state->uid != 0 && (setgroups(0, NULL) < 0 || setresgid(state->gid, state->gid, state->gid) < 0 ||
+                                setresuid(state->uid, state->uid, state->uid) < 0))
             return -errno;
     }
     if (syscall(SYS_capset, &header, none) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -151,6 +152,16 @@ static int open_state(struct supervisor *self, struct cordon_error *err)
     return 0;
 }
 
+/* What is printed there would be kept: a key is not. (systemd's documented test.) */
+static bool output_is_journal(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat found;
+    return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(STDOUT_FILENO, &found) == 0 &&
+           found.st_dev == device && found.st_ino == inode;
+}
+
 /* The first key, made and shown; or the refusal to serve beyond loopback without one. In a child of its own, since the
  * database is the gateway's user's and no root process opens it. */
 static int prepare_keys(struct supervisor *self, struct cordon_error *err)
@@ -171,6 +182,9 @@ static int prepare_keys(struct supervisor *self, struct cordon_error *err)
             err, -EPERM, CORDON_ERROR_INVALID,
             "listening beyond loopback needs a key, and state folder %s has none: cordon key create --state %s",
             self->state.path, self->state.path);
+    else if (r == 0 && output_is_journal())
+        cordon_log(CORDON_LOG_WARN, "there is no key yet: make one with `cordon key create`", "state", self->state.path,
+                   NULL);
     else if (r == 0) {
         r = cordon_key_create(store, "first", CORDON_KEY_ADMIN, key, &info, err);
         if (r == 0)

@@ -19,13 +19,14 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "isolate/filter.h"
+#include "isolate/outer.h"
 #include "isolate/probe.h"
 #include "isolate/root.h"
 #include "supervisor/roles.h"
 #include "warden/assets.h"
 
 #define STOP_US 5000000u
-#define PROBES_MAX 32
+#define PROBES_MAX 64
 
 static void on_signal(struct cordon_source *source, uint32_t events)
 {
@@ -67,7 +68,6 @@ static void on_turn(struct cordon_loop *loop)
     cordon_pools_step(warden);
     cordon_slots_step(warden);
     cordon_peers_tell(warden);
-    cordon_templates_step(warden);
 }
 
 /* --- start --- */
@@ -84,37 +84,37 @@ static void raise_limits(void)
     (void)sched_setscheduler(0, SCHED_RR, &param);
 }
 
-static int write_map(const char *path, unsigned outside)
+/*
+ * Before the user namespace of an ordinary user, its control groups: what else is in its group can't be told from in
+ * there. Of root without CAP_SYS_ADMIN (a container's), after: only in there read-only ones can be mounted anew.
+ */
+static int set_up_outside(struct cordon_warden *warden, struct cordon_error *err)
 {
-    char line[48];
-    (void)snprintf(line, sizeof line, "0 %u 1", outside);
-    return cordon_write_file(AT_FDCWD, path, line);
-}
-
-/* For an ordinary user: a user namespace in which that user is 0, and nobody else is anybody. */
-static int enter_user_namespace(const struct cordon_warden_config *config, struct cordon_error *err)
-{
-    if (unshare(CLONE_NEWUSER) < 0)
-        return cordon_fail_errno(err, -errno, "make a user namespace");
-    int r = cordon_write_file(AT_FDCWD, "/proc/self/setgroups", "deny");
-    if (r == 0 || r == -ENOENT)
-        r = write_map("/proc/self/uid_map", config->outer_uid);
-    if (r == 0)
-        r = write_map("/proc/self/gid_map", config->outer_gid);
-    return r < 0 ? cordon_fail_errno(err, r, "map the user %u into its namespace", config->outer_uid) : 0;
+    const char *instance = warden->config.instance;
+    if (!warden->config.root) {
+        int r = cordon_cgroup_root_open(instance, &warden->cgroups, err);
+        return r < 0 ? r : cordon_outer_enter_alone(err);
+    }
+    int r = cordon_uids_open(warden, err);
+    if (r == 0 && !cordon_outer_may_mount())
+        r = cordon_outer_enter_user(err);
+    if (r < 0)
+        return r;
+    cordon_outer_open_cgroups();
+    return cordon_cgroup_root_open(instance, &warden->cgroups, err);
 }
 
 static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
 {
-    int r = warden->config.root ? cordon_uids_open(warden, err) : enter_user_namespace(&warden->config, err);
-    if (r == 0)
-        r = cordon_cgroup_root_open(warden->config.instance, &warden->cgroups, err);
+    int r = set_up_outside(warden, err);
     if (r < 0)
         return r;
     warden->filter_memfd = cordon_filter_code(err);
     if (warden->filter_memfd < 0)
         return warden->filter_memfd;
-    r = cordon_templates_open(warden, err);
+    r = cordon_template_make(warden, err);
+    if (r == 0)
+        r = cordon_nursery_start(warden, err);
     if (r < 0)
         return r;
     const struct {
@@ -142,8 +142,7 @@ static void refuse(struct cordon_warden *warden, const struct cordon_error *prob
 /* In the words of `cordon doctor`, where it finds a reason; else in those of what failed here. */
 static void explain(struct cordon_warden *warden, const struct cordon_error *err)
 {
-    const struct cordon_interpreters *set = &warden->config.interpreters;
-    const struct cordon_probe_paths paths = {set->python, set->node, set->bash};
+    const struct cordon_probe_paths paths = {warden->config.python, warden->config.node, warden->config.bash};
     static struct cordon_probe probes[PROBES_MAX];
     size_t n = cordon_probe_host(&paths, probes, PROBES_MAX);
     warden->local_status = err->code;
@@ -160,14 +159,13 @@ static void explain(struct cordon_warden *warden, const struct cordon_error *err
 
 static void find_language(struct cordon_warden *warden, enum cordon_guest_kind kind)
 {
-    struct cordon_template *base = &warden->base;
-    const char *path = cordon_interpreter_of(&base->interpreters, kind);
+    const char *path = cordon_interpreter_of(&warden->config, kind);
     if (path[0] != '/' || access(path, X_OK) < 0)
         return;
-    base->languages |= 1u << kind;
-    if (cordon_root_sees(path, base->unseen[kind], sizeof base->unseen[kind]) < 0 && !warden->config.oneshot &&
+    warden->languages |= 1u << kind;
+    if (cordon_root_sees(path, warden->unseen[kind], sizeof warden->unseen[kind]) < 0 && !warden->config.oneshot &&
         (kind == CORDON_GUEST_PYTHON || kind > CORDON_GUEST_PYTHON_FRESH)) /* once for each interpreter */
-        cordon_log(CORDON_LOG_WARN, "no guests of this language", "why", base->unseen[kind], NULL);
+        cordon_log(CORDON_LOG_WARN, "no guests of this language", "why", warden->unseen[kind], NULL);
 }
 
 static void find_languages(struct cordon_warden *warden)
@@ -237,7 +235,8 @@ static void shut_down(struct cordon_warden *warden)
     if (warden->guest_count)
         cordon_log(CORDON_LOG_ERROR, "guests do not end", "count", CORDON_NUM(warden->guest_count), NULL);
     cordon_peers_done(warden);
-    cordon_templates_done(warden);
+    cordon_zygotes_done(warden);
+    cordon_nursery_stop(warden);
     cordon_slots_done(warden);
     if (warden->cgroups)
         cordon_cgroup_root_close(warden->cgroups);
@@ -248,6 +247,7 @@ int cordon_warden_main(int argc, char **argv)
     static struct cordon_warden warden = {.agent_memfd = -1,
                                           .filter_memfd = -1,
                                           .no_filter_memfd = -1,
+                                          .root_ns = -1,
                                           .null = -1,
                                           .uids = -1,
                                           .control.fd = -1,
@@ -255,11 +255,11 @@ int cordon_warden_main(int argc, char **argv)
     struct cordon_error err;
     cordon_log_setup("warden", CORDON_LOG_INFO, false);
     (void)prctl(PR_SET_NAME, "cordon-warden"); /* for ps only */
+    warden.nursery.socket.fd = warden.nursery.child.source.fd = -1;
     if (cordon_warden_configure(argc, argv, &warden.config, &err) < 0 || set_up(&warden, &err) < 0) {
         cordon_log_error("warden can not start", &err);
         return cordon_error_exit(err.kind);
     }
-    cordon_templates_init(&warden);
     find_languages(&warden);
     if (warden.config.problem.code < 0)
         refuse(&warden, &warden.config.problem);
@@ -268,14 +268,14 @@ int cordon_warden_main(int argc, char **argv)
     if (warden.config.allow_none)
         warden.abilities |= CORDON_ABLE_NONE_BACKEND;
     cordon_slots_init(&warden);
-    cordon_pools_init(&warden.base);
+    cordon_pools_init(&warden);
     if (take_descriptors(&warden, &err) < 0) {
         cordon_log_error("warden can not start", &err);
         shut_down(&warden);
         return 1;
     }
     if (warden.local_status == 0)
-        cordon_zygotes_init(&warden.base);
+        cordon_zygotes_init(&warden);
     if (!warden.config.oneshot || warden.config.allow_none)
         cordon_bare_remove_stale(&warden);
     on_turn(&warden.loop);

@@ -147,7 +147,7 @@ static int ensure_cgroup(struct cordon_slot *slot, struct cordon_error *err)
 {
     const struct cordon_warden_config *config = &slot->warden->config;
     if (slot->has_cgroup)
-        return 0;
+        return cordon_cgroup_slot_unsettle(&slot->cgroup, err);
     int r = cordon_cgroup_slot_make(slot->warden->cgroups, slot->index, &slot->cgroup, err);
     if (r < 0)
         return r;
@@ -185,6 +185,8 @@ static void on_maker(struct cordon_child *child, int status)
     int r = cordon_slotns_receive(slot->maker_sock, &slot->ns, &err);
     if (r < 0)
         cordon_error_context(&err, "make slot %u", slot->index);
+    else
+        cordon_cgroup_slot_settle(&slot->cgroup);
     cordon_close(&slot->maker_sock);
     cordon_source_close(&slot->warden->loop, &child->source);
     made(slot, r < 0 ? &err : NULL);
