@@ -77,5 +77,6 @@ void cordon_settings_show(const struct cordon_settings *settings, const char *st
 int cordon_settings_explain(const struct cordon_settings *settings, const char *name, FILE *to,
                             struct cordon_error *err);
 void cordon_settings_document(FILE *to);
+void cordon_settings_sample(FILE *to); /* a settings file with everything commented out */
 
 #endif

@@ -236,3 +236,36 @@ void cordon_settings_document(FILE *to)
         (void)fprintf(to, "\n\n");
     }
 }
+
+/* A comment of at most `width` columns a line. */
+static void put_comment(const char *text, size_t width, FILE *to)
+{
+    while (*text) {
+        size_t size = strlen(text), cut = size;
+        if (size > width)
+            for (cut = width; cut && text[cut] != ' '; cut--)
+                ;
+        if (cut == 0) /* one long word */
+            cut = strcspn(text, " ");
+        (void)fprintf(to, "# %.*s\n", (int)cut, text);
+        text += cut;
+        text += strspn(text, " ");
+    }
+}
+
+void cordon_settings_sample(FILE *to)
+{
+    (void)fputs(
+        "# Settings of cordon serve: one NAME=VALUE a line. All stand here with their defaults, commented out.\n"
+        "# cordon.conf(5), `cordon config explain NAME`; after a change: systemctl restart cordon\n",
+        to);
+    for (size_t id = 0; id < CORDON_SET__COUNT; id++) {
+        const struct cordon_setting_row *row = &cordon_setting_rows[id];
+        (void)fputc('\n', to);
+        put_comment(row->help, 110, to);
+        if (row->type == CORDON_SETTING_INT)
+            (void)fprintf(to, "# (%lld to %lld%s%s)\n", (long long)row->min, (long long)row->max, *row->unit ? " " : "",
+                          row->unit);
+        (void)fprintf(to, "#%s=%s\n", row->name, row->fallback);
+    }
+}
