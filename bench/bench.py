@@ -220,6 +220,45 @@ class Bench:
                 if kind != "numpy":
                     self.target("pandas + matplotlib runs/s, 16 clients / plain", rows[16]["ratio"], 1.4, at_most=False)
 
+    # -- templates --------------------------------------------------------------------------------------------------
+
+    def templates(self):
+        """The same programs in the default template and in one with two packages of pip and two of npm."""
+        if os.geteuid() != 0:
+            print("\ntemplates: skipped, building one needs root here")
+            return
+        python, javascript = 'print("<{N}>")', 'console.log("<{N}>")'
+        with host.Daemon(self.build, pool_python=8, pool_javascript=8) as daemon:
+            self.build_template(daemon)
+            kinds = {"Python, tight loop": (body(python), body(python, template="made"), 100, 0),
+                     "Python, 100 ms pauses": (body(python), body(python, template="made"), 30, 100),
+                     "JavaScript, 300 ms pauses": (body(javascript, "javascript"),
+                                                   body(javascript, "javascript", template="made"), 15, 300)}
+            for kind, (default, made, count, pause) in kinds.items():
+                for request in (default, made):
+                    self.load(daemon, [request], count=3)  # the made one is loaded by this
+                    self.warm(daemon, [request])
+                count = self.pick(count, max(5, count // 4))
+                rows = self.alternate({"default": lambda: self.load(daemon, [default], count=count, pause=pause),
+                                       "made": lambda: self.load(daemon, [made], count=count, pause=pause)},
+                                      self.pick(12, 4))
+                self.latency_table(f"default and made template, {kind} (ms)", rows, "default")
+                self.results["templates " + kind] = rows
+                self.target(f"made template p50 / default, {kind}", rows["made"]["p50_ratio"], 1.1)
+
+    def build_template(self, daemon):
+        sys.path.insert(0, str(HERE.parent / "tests"))
+        from lib import template
+
+        with template.package_server() as (index, registry):
+            done = subprocess.run(
+                [daemon.binary, "template", "create", "made", "--from", "python", "--pip", "cordon-first", "--pip",
+                 "cordon-second", "--npm", "cordon-left", "--npm", "cordon-right", "--host-network", "--index-url", index,
+                 "--registry", registry, "--state", daemon.state], env=host.ENVIRONMENT, capture_output=True, text=True,
+                check=False)
+        if done.returncode != 0:
+            raise host.Failed(f"the template was not built: {done.stderr[-2000:]}")
+
     # -- streams, deadlines, bytes ----------------------------------------------------------------------------------
 
     def stream(self):
@@ -352,7 +391,7 @@ def artifact_size(artifact):
     return len(artifact.get("content", ""))
 
 
-SECTIONS = ["latency_python", "latency_node", "throughput", "data_modules", "stream", "deadline", "transfer", "memory"]
+SECTIONS = ["latency_python", "latency_node", "throughput", "data_modules", "templates", "stream", "deadline", "transfer", "memory"]
 
 
 def about():

@@ -53,6 +53,7 @@ struct cordon_capabilities {
     const char *languages;         /* comma separated: "python,javascript,bash" */
     const char *egress_exceptions; /* comma separated ranges that stay reachable; "" or NULL: none */
     bool network;                  /* can give a run the network at all */
+    bool templates;                /* starts guests from named templates */
 };
 
 struct cordon_limits {
@@ -93,8 +94,9 @@ struct cordon_request {
     bool network;
     const char *const *allowed_domains;
     size_t allowed_domain_count;
-    bool fresh_interpreter; /* execute a new interpreter, share no memory image with other runs */
-    int cancel_fd;          /* a socket: the run is cancelled when its peer shuts down (POLLRDHUP); -1: none */
+    bool fresh_interpreter;    /* execute a new interpreter, share no memory image with other runs */
+    int cancel_fd;             /* a socket: the run is cancelled when its peer shuts down (POLLRDHUP); -1: none */
+    const char *template_name; /* what its guest starts from; NULL: the language's default */
 };
 
 enum cordon_event_type {

@@ -210,7 +210,7 @@ static int join(void *unused)
     (void)unused;
     if (setns(work.fds[CORDON_NURSERY_USER], CLONE_NEWUSER) < 0)
         _exit(fail(-errno, "enter the slot's user namespace"));
-    if (setns(work.fds[CORDON_NURSERY_NET], CLONE_NEWNET) < 0)
+    if (!work.job.host_network && setns(work.fds[CORDON_NURSERY_NET], CLONE_NEWNET) < 0)
         _exit(fail(-errno, "enter the slot's network namespace"));
     if (setns(work.fds[CORDON_NURSERY_CGROUP], CLONE_NEWCGROUP) < 0)
         _exit(fail(-errno, "enter the slot's cgroup namespace"));

@@ -35,8 +35,9 @@ enum cordon_nursery_fd {
 
 struct cordon_nursery_job {
     uint64_t seq;
-    uint32_t forked;  /* mode forked, else spawn */
-    uint32_t awaited; /* a run waits for this guest */
+    uint32_t forked;       /* mode forked, else spawn */
+    uint32_t awaited;      /* a run waits for this guest */
+    uint32_t host_network; /* stays in the nursery's network namespace */
     uint32_t cgroups;
     uint32_t cpus, open_files, processes;
     uid_t code_uid, agent_uid;

@@ -26,6 +26,7 @@ static const struct cordon_capabilities unknown = {
     .files = true,
     .artifacts = true,
     .streaming = true,
+    .templates = true,
     .languages = "python,javascript,bash",
 };
 static _Atomic(const struct cordon_capabilities *) newest = &unknown;

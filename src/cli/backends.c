@@ -37,7 +37,7 @@ static int ask_ourselves(struct cordon_buf *to)
     struct cordon_oneshot oneshot;
     cordon_registry_setup(cordon_backend_builtin);
     /* Without one, each backend says in its own words why it can't run code. */
-    (void)cordon_oneshot_start(false, &oneshot, NULL);
+    (void)cordon_oneshot_start(&(struct cordon_oneshot_options){.template_fd = -1}, &oneshot, NULL);
     cordon_door_backends_write(&json);
     cordon_oneshot_stop(&oneshot);
     return to->failed ? -ENOMEM : 0;

@@ -11,6 +11,7 @@ int cordon_cli_backends(int argc, char **argv);
 int cordon_cli_doctor(int argc, char **argv);
 int cordon_cli_config(int argc, char **argv);
 int cordon_cli_key(int argc, char **argv);
+int cordon_cli_template(int argc, char **argv);
 
 /* Exit statuses besides the program's own. */
 enum { CORDON_EXIT_USAGE = 2, CORDON_EXIT_FAILURE = 125 };

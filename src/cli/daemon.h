@@ -4,7 +4,7 @@
 #define CORDON_CLI_DAEMON_H
 
 #include "core/settings.h"
-#include "cli/http_reader.h"
+#include "http/reader.h"
 
 /* A connected socket; -ENOENT (err untouched) when no daemon answers there, or none can be reached in the usual state
  * folder; else an error. Who answers must be root or ourselves. */

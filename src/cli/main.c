@@ -8,6 +8,7 @@
 #include "base/sanitize.h"
 #include "cli/cli.h"
 #include "supervisor/roles.h"
+#include "warden/unpack.h"
 
 static const struct command {
     const char *name;
@@ -20,12 +21,14 @@ static const struct command {
     {"doctor", cordon_cli_doctor, "tell what this host lacks and how to mend it"},
     {"config", cordon_cli_config, "show or explain the settings"},
     {"key", cordon_cli_key, "create, list or revoke keys"},
+    {"template", cordon_cli_template, "make, list or remove what guests start from"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static const struct command roles[] = {
     {"warden", cordon_warden_main, ""},
     {"gateway", cordon_gateway_main, ""},
+    {"unpack", cordon_unpack_main, ""},
 };
 
 int cordon_cli_usage(const char *command, const char *fmt, ...)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,19 +18,40 @@
 #define HELLO_MS 30000
 #define STOP_MS 10000
 
-static void child(int peer, bool unisolated) __attribute__((noreturn));
-static void child(int peer, bool unisolated)
+static void child(int peer, const struct cordon_oneshot_options *options) __attribute__((noreturn));
+static void child(int peer, const struct cordon_oneshot_options *options)
 {
     static char name[] = "cordon", role[] = "--role", warden[] = "warden", oneshot[] = "--oneshot";
-    static char allow[] = "CORDON_ALLOW_NONE=true";
-    char *argv[] = {name, role, warden, oneshot, unisolated ? allow : NULL, NULL};
+    static char allow[] = "CORDON_ALLOW_NONE=true", network[] = "--host-network", file[] = "--template-file";
+    static char config[] = "--config";
+    char *argv[9 + CORDON_ONESHOT_FLAGS + 1] = {name, role, warden, oneshot};
+    size_t n = 4;
+    int first_unused = CORDON_ROLE_PEER + 1;
     (void)setpgid(0, 0); /* the terminal's ^C cancels the run by us; the warden then ends in order */
     (void)signal(SIGPIPE, SIG_DFL);
+    int lifted = options->template_fd < 0 ? -1 : fcntl(options->template_fd, F_DUPFD, 64);
     if (dup2(peer, CORDON_ROLE_PEER) < 0 || (peer == CORDON_ROLE_PEER && fcntl(peer, F_SETFD, 0) < 0))
         _exit(125);
+    if (options->host_network)
+        argv[n++] = network;
+    if (lifted >= 0) {
+        argv[n++] = file;
+        if (dup2(lifted, CORDON_ROLE_TEMPLATE) < 0)
+            _exit(125);
+        first_unused = CORDON_ROLE_TEMPLATE + 1;
+    }
+    cordon_autofree char *path = options->config ? strdup(options->config) : NULL;
+    if (path) {
+        argv[n++] = config;
+        argv[n++] = path;
+    }
+    if (options->unisolated)
+        argv[n++] = allow;
+    for (size_t i = 0; options->flags && options->flags[i] && i < CORDON_ONESHOT_FLAGS; i++)
+        argv[n++] = options->flags[i];
     /* What a careless parent left open is not for the warden. (A kernel older than 5.9 doesn't know it: it gets it.) */
     (void)close(CORDON_ROLE_CONTROL);
-    (void)close_range(CORDON_ROLE_PEER + 1, ~0u, 0);
+    (void)close_range((unsigned)first_unused, ~0u, 0);
     (void)execv("/proc/self/exe", argv);
     _exit(125);
 }
@@ -47,7 +69,8 @@ static int await_hello(int fd, struct cordon_error *err)
                        "the warden did not say within %d s whether it can run code", HELLO_MS / 1000);
 }
 
-int cordon_oneshot_start(bool unisolated, struct cordon_oneshot *ret, struct cordon_error *err)
+int cordon_oneshot_start(const struct cordon_oneshot_options *options, struct cordon_oneshot *ret,
+                         struct cordon_error *err)
 {
     int pair[2];
     *ret = (struct cordon_oneshot){.peer = -1};
@@ -56,7 +79,7 @@ int cordon_oneshot_start(bool unisolated, struct cordon_oneshot *ret, struct cor
     ret->peer = fcntl(pair[0], F_DUPFD_CLOEXEC, CORDON_ROLE_LISTEN);
     ret->pid = ret->peer < 0 ? -1 : fork();
     if (ret->pid == 0)
-        child(pair[1], unisolated);
+        child(pair[1], options);
     int r = ret->pid < 0 ? cordon_fail_errno(err, -errno, "starting a warden") : 0;
     (void)close(pair[1]); /* the child's */
     if (r == 0)

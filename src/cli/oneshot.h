@@ -13,9 +13,19 @@ struct cordon_oneshot {
     int peer; /* a second descriptor of the connection that cordon_warden_set took */
 };
 
-/* Starts it and waits for its hello; then the backends of this process work. unisolated: it may start guests of the
- * backend none. */
-int cordon_oneshot_start(bool unisolated, struct cordon_oneshot *ret, struct cordon_error *err);
+#define CORDON_ONESHOT_FLAGS 24
+
+struct cordon_oneshot_options {
+    bool unisolated;    /* it may start guests of the backend none */
+    bool host_network;  /* its guests are in our network namespace: for building templates only */
+    int template_fd;    /* the file of template CORDON_TEMPLATE_TRIAL; -1: none */
+    const char *config; /* file of settings; NULL: none */
+    char *const *flags; /* settings, NAME=VALUE, NULL-terminated; NULL: none */
+};
+
+/* Starts it and waits for its hello; then the backends of this process work. */
+int cordon_oneshot_start(const struct cordon_oneshot_options *options, struct cordon_oneshot *ret,
+                         struct cordon_error *err);
 /* Ends it and waits until it has left nothing behind. */
 void cordon_oneshot_stop(struct cordon_oneshot *oneshot);
 

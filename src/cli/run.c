@@ -157,7 +157,7 @@ static int run_request(const struct cordon_settings *settings, struct cordon_run
 }
 
 /* A bad request or an unknown backend is told before a warden is started for it; nothing needs none at all. */
-static int run_alone(const struct cordon_settings *settings, const struct cordon_buf *body,
+static int run_alone(const struct cordon_settings *settings, char *const *flags, const struct cordon_buf *body,
                      struct cordon_run_show *show, struct cordon_error *err)
 {
     struct cordon_run_request request;
@@ -175,8 +175,9 @@ static int run_alone(const struct cordon_settings *settings, const struct cordon
     bool unisolated = r == 0 && *request.backend && strcmp(backend->name, "none") == 0;
     if (unisolated)
         (void)fputs("cordon: backend none: nothing isolates this program from the host\n", stderr); /* nobody to tell */
+    const struct cordon_oneshot_options start = {.unisolated = unisolated, .template_fd = -1, .flags = flags};
     if (r == 0 && !cordon_request_blank(&request.request))
-        r = cordon_oneshot_start(unisolated, &oneshot, err);
+        r = cordon_oneshot_start(&start, &oneshot, err);
     if (r == 0)
         r = run_request(settings, &request, show, err);
     cordon_oneshot_stop(&oneshot);
@@ -199,7 +200,7 @@ static int run(const struct cordon_run_options *options, struct cordon_run_show 
     if (r == 0) {
         cordon_autoclose int daemon = cordon_daemon_connect(settings, err);
         if (daemon == -ENOENT)
-            r = run_alone(settings, &body, show, err);
+            r = run_alone(settings, (char *[]){state, NULL}, &body, show, err);
         else
             r = daemon < 0 ? daemon : check_environment(settings, options->backend, err);
         if (r == 0 && daemon >= 0)

@@ -201,6 +201,10 @@ static void write_rest(const struct cordon_run_options *options, struct cordon_j
         cordon_json_key(json, "backend");
         cordon_json_text(json, options->backend);
     }
+    if (options->template_name) {
+        cordon_json_key(json, "template");
+        cordon_json_text(json, options->template_name);
+    }
     write_number(json, "timeout_s", options->timeout_s);
     write_number(json, "memory_mb", options->memory_mb);
     write_flag(json, "network", options->network);

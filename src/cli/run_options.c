@@ -19,6 +19,7 @@ const char cordon_run_help[] =
     "  -c, --code CODE        the program's text itself\n"
     "  -l, --language NAME    python, javascript or bash; else by FILE's ending or #! line, else python\n"
     "  -b, --backend NAME     where it runs (CORDON_BACKEND)\n"
+    "      --template NAME    what it starts from (cordon template list); else the default\n"
     "  -t, --timeout SECONDS  wall-clock limit\n"
     "  -m, --memory MB        memory limit in MiB\n"
     "  -e, --env NAME=VALUE   in its environment; may come several times\n"
@@ -45,13 +46,15 @@ enum {
     OPTION_DOMAIN,
     OPTION_FRESH,
     OPTION_JSON,
-    OPTION_STATE
+    OPTION_STATE,
+    OPTION_TEMPLATE
 };
 
 static const struct option options[] = {
     {"code", required_argument, NULL, 'c'},
     {"language", required_argument, NULL, 'l'},
     {"backend", required_argument, NULL, 'b'},
+    {"template", required_argument, NULL, OPTION_TEMPLATE},
     {"timeout", required_argument, NULL, 't'},
     {"memory", required_argument, NULL, 'm'},
     {"env", required_argument, NULL, 'e'},
@@ -153,6 +156,9 @@ static int take(struct cordon_run_options *to, int option, struct cordon_error *
         return 0;
     case OPTION_STATE:
         to->state = optarg;
+        return 0;
+    case OPTION_TEMPLATE:
+        to->template_name = optarg;
         return 0;
     default:
         to->help = true;

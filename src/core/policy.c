@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "core/registry.h"
+#include "core/template.h"
 
 struct question {
     const struct cordon_settings *settings;
@@ -226,6 +227,11 @@ static int check_needs(const struct question *q)
                       "the request wants artifacts and the backend %s (%s) gives none; a request without would be "
                       "accepted",
                       q->backend, name_of(q, CORDON_SET_BACKEND));
+    if (q->request->template_name && !cordon_template_is_default(q->request->template_name) && !q->caps.templates)
+        return refuse(q,
+                      "the request names the template %s and the backend %s (%s) starts from none; a request without "
+                      "would be accepted",
+                      q->request->template_name, q->backend, name_of(q, CORDON_SET_BACKEND));
     return 0;
 }
 

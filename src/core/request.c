@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/template.h"
 #include "core/value.h"
 
 #define MIB (1024ull * 1024)
@@ -145,6 +146,16 @@ static int invalid(struct cordon_error *err, const char *fmt, ...)
     (void)vsnprintf(text, sizeof text, fmt, ap); /* cut at the message's size on purpose */
     va_end(ap);
     return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s", text);
+}
+
+static int check_template(const struct cordon_request *request, struct cordon_error *err)
+{
+    if (!request->template_name || cordon_template_name_valid(request->template_name))
+        return 0;
+    return invalid(err,
+                   "template \"%.60s\" is no name: 1 to %d of a-z, 0-9, \".\", \"_\" and \"-\" are, beginning with a "
+                   "letter or digit",
+                   request->template_name, CORDON_TEMPLATE_NAME - 1);
 }
 
 static int check_program(const struct cordon_settings *settings, const struct cordon_run_request *run,
@@ -403,6 +414,8 @@ int cordon_run_request_check(const struct cordon_settings *settings, const struc
     int r = check_program(settings, request, err);
     if (r == 0)
         r = check_limits(settings, request, err);
+    if (r == 0)
+        r = check_template(&request->request, err);
     if (r == 0)
         r = check_env(&request->request, err);
     if (r == 0)

@@ -379,6 +379,11 @@ static int read_fresh(struct reader *reader, const struct cordon_value *value)
     return read_bool(reader, value, &reader->run->request.fresh_interpreter);
 }
 
+static int read_template(struct reader *reader, const struct cordon_value *value)
+{
+    return read_text(reader, value, &reader->run->request.template_name);
+}
+
 static int read_domains(struct reader *reader, const struct cordon_value *value)
 {
     struct cordon_value key, item;
@@ -437,6 +442,7 @@ static const struct field {
     {"allowed_domains", read_domains},
     {"artifacts", read_artifacts},
     {"backend", read_backend},
+    {"template", read_template},
     {"fresh_interpreter", read_fresh},
     {"guest", refuse_guest},
 };

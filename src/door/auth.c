@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -39,6 +40,7 @@ int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_
         cordon_metrics_error(err->kind);
         return r;
     }
+    (void)snprintf(request->subject, sizeof request->subject, "%s", info.id); /* fits */
     if (scope == CORDON_HTTP_ADMIN && info.scope != CORDON_KEY_ADMIN)
         return cordon_fail(err, -EPERM, CORDON_ERROR_FORBIDDEN,
                            "the key %s may run code, but this needs a key of scope admin", info.id);

@@ -45,6 +45,7 @@ static const char run[] =
     "\"allowed_domains\":" STRINGS ","
     "\"artifacts\":" DOC("boolean", "Return files from artifacts/ and files newly written to the working directory.") ","
     "\"backend\":" DOC("string", "The daemon's default where it is left out.") ","
+    "\"template\":" DOC("string", "What its guest starts from, made by `cordon template`; the default one where left out.") ","
     "\"fresh_interpreter\":" DOC("boolean", "Start a new interpreter rather than fork a warm one.") "}}";
 
 static const char outcome[] =

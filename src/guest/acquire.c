@@ -66,6 +66,8 @@ static int ask(const struct cordon_warden_acquire *wanted, int *lease)
 static int refused(const struct cordon_warden_grant *grant, struct cordon_error *err)
 {
     bool busy = grant->status == -EAGAIN || grant->status == -EBUSY;
+    if (grant->status == -ENXIO) /* no template of that name */
+        return cordon_fail(err, grant->status, CORDON_ERROR_NOT_FOUND, "%.400s", grant->why);
     return cordon_fail(err, grant->status, busy ? CORDON_ERROR_BUSY : CORDON_ERROR_UNAVAILABLE,
                        "no guest could be had: %.400s", grant->why);
 }
@@ -119,7 +121,8 @@ static int gave_up(int r, struct cordon_error *err)
         return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "the client left before its program was started");
     if (r == 0)
         return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE,
-                           "no guest was ready within %u s: the host may be overloaded",
+                           "no guest was ready within %u s: the host may be overloaded, or a large template is still "
+                           "being loaded",
                            CORDON_GUEST_ACQUIRE_US / 1000000);
     return cordon_fail_errno(err, r, "waiting for a guest");
 }

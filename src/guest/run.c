@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "core/template.h"
 #include "isolate/cgroup.h"
 
 #define READ_SIZE (96u << 10) /* below what malloc takes from the kernel anew each time */
@@ -74,15 +76,17 @@ static int check_request(const struct cordon_request *request, struct cordon_err
 static int acquire(struct cordon_run *run, struct cordon_error *err)
 {
     const struct cordon_limits *limits = &run->request->limits;
-    const struct cordon_warden_acquire wanted = {
+    const char *name = run->request->template_name;
+    struct cordon_warden_acquire wanted = {
         .version = CORDON_WARDEN_VERSION,
         .kind = choose_kind(run->request),
         .unisolated = run->backend.unisolated,
         .cpu_percent = limits->cpu_percent,
         .pids = limits->pids,
         .memory_bytes = limits->memory_bytes,
-        .template_name = "default",
     };
+    (void)snprintf(wanted.template_name, sizeof wanted.template_name, "%s",
+                   name && !cordon_template_is_default(name) ? name : CORDON_TEMPLATE_DEFAULT); /* checked to fit */
     run->opened_us = cordon_now_us();
     int r = cordon_lease_open(&wanted, run->request->cancel_fd, &run->lease, err);
     run->granted_us = cordon_now_us();

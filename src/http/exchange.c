@@ -21,12 +21,52 @@
 
 #define DISCARD_MAX (64u << 20)            /* beyond the body's limit, read only to be able to answer */
 #define RECEIVE_MAX_US (600u * 1000000ull) /* a body must be here by then */
+#define INTAKE_MAX_US (3600u * 1000000ull) /* the same where it is taken as it comes */
 #define BODIES_FACTOR 16u                  /* all bodies together, in units of the largest one */
+#define TARGET_MAX (64u << 10)             /* more does not fit into the connection's pool */
 #define BODY_KEEP (64u << 10)              /* a larger buffer is not kept for the connection's next request */
 
 struct connection *cordon_http_connection_of(struct cordon_http_request *request)
 {
     return (struct connection *)(void *)((char *)request - offsetof(struct connection, request));
+}
+
+/* libmicrohttpd cuts the query to pieces in place; what is passed on to others must be what came. */
+void *cordon_http_on_uri(void *server, const char *uri, struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct connection *connection = info ? info->socket_context : NULL;
+    if (connection) {
+        struct cordon_buf *target = &connection->request.target;
+        target->max = TARGET_MAX;
+        target->size = 0;
+        (void)cordon_buf_append(target, uri, strlen(uri) + 1); /* sticky: then there is none */
+    }
+    return NULL; /* the first value of on_request's state */
+}
+
+const char *cordon_http_target(const struct cordon_http_request *request)
+{
+    return request->target.failed || !request->target.size ? request->path : request->target.data;
+}
+
+struct header_walk {
+    void (*each)(void *context, const char *name, const char *value);
+    void *context;
+};
+
+static enum MHD_Result walk_header(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    const struct header_walk *walk = context;
+    walk->each(walk->context, name, value ? value : "");
+    return MHD_YES;
+}
+
+void cordon_http_headers(const struct cordon_http_request *request,
+                         void (*each)(void *context, const char *name, const char *value), void *context)
+{
+    struct header_walk walk = {each, context};
+    (void)MHD_get_connection_values(request->mhd, MHD_HEADER_KIND, walk_header, &walk); /* how many there are */
 }
 
 void cordon_http_idle_timeout(struct MHD_Connection *mhd, unsigned seconds)
@@ -114,6 +154,8 @@ void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void *
             return;
         unlink_open(connection);
         cordon_buf_done(&connection->request.body);
+        cordon_buf_done(&connection->request.reply_header);
+        cordon_buf_done(&connection->request.target);
         free(connection);
         return;
     }
@@ -178,9 +220,18 @@ static void refuse(struct connection *connection, enum cordon_error_kind kind, c
     connection->discard = true;
 }
 
+static const struct cordon_http_intake *intake_of(const struct connection *connection)
+{
+    const struct cordon_http_match *match = &connection->request.match;
+    return match->route && match->route->body_limit == CORDON_HTTP_BODY_INTAKE ? match->door->intake : NULL;
+}
+
+/* What an intake takes has its own bounds, wherever it goes. */
 static size_t body_limit(const struct connection *connection)
 {
     const struct cordon_http_route *route = connection->request.match.route;
+    if (intake_of(connection))
+        return SIZE_MAX / 2;
     size_t max = connection->server->config.body_max;
     return route && route->body_limit < max ? route->body_limit : max;
 }
@@ -229,7 +280,7 @@ static bool framing_ok(const struct cordon_http_request *request, uint64_t *ret_
 static void find_route(struct connection *connection)
 {
     struct cordon_http_request *request = &connection->request;
-    cordon_http_route_match(connection->server->config.doors, request->method, request->path, &request->match);
+    cordon_http_route_match(connection->server->config.doors, request, &request->match);
     if (request->match.route)
         return;
     request->match.index = connection->server->route_count;
@@ -247,13 +298,28 @@ static void authorize(struct connection *connection)
     if (connection->refusal.kind || route->scope == CORDON_HTTP_OPEN)
         return;
     const struct cordon_http_config *config = &connection->server->config;
-    if (config->authorize(&connection->request, route->scope, &connection->refusal) < 0) {
+    struct cordon_http_request *request = &connection->request;
+    int r = route->scope == CORDON_HTTP_OWN ? request->match.door->admit(request, &connection->refusal)
+                                            : config->authorize(request, route->scope, &connection->refusal);
+    if (r < 0) {
         connection->discard = true;
         return;
     }
     pthread_mutex_lock(&connection->server->lock);
     connection->trusted = true;
     pthread_mutex_unlock(&connection->server->lock);
+}
+
+/* What an intake failed with is the answer. */
+static void note_failure(struct connection *connection, int code)
+{
+    if (code >= 0)
+        return;
+    if (!connection->refusal.kind)
+        (void)cordon_fail_errno(&connection->refusal, code, "taking the request's body"); /* only fills refusal */
+    connection->discard = true;
+    connection->received = 0; /* from here on it is counted as thrown away */
+    connection->request.body.max = 0;
 }
 
 /* The header is here: decides what will be answered, as far as that is known already. */
@@ -267,6 +333,8 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     request->replied = false;
     request->body.size = 0;
     request->body.failed = false;
+    request->reply_header.size = 0;
+    request->subject[0] = '\0';
     connection->refusal = (struct cordon_error){0};
     connection->discard = false;
     connection->received = 0;
@@ -285,9 +353,13 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
         refuse(connection, CORDON_ERROR_UNAVAILABLE, "the daemon is stopping");
     else if (!connection->refusal.kind)
         authorize(connection);
+    if (connection->refusal.kind && intake_of(connection))
+        request->body.max = 0; /* nobody will take it */
     connection->discard = connection->discard || !request->body.max;
     if (!connection->discard && length > request->body.max)
         refuse_too_large(connection);
+    if (!connection->discard && intake_of(connection))
+        note_failure(connection, intake_of(connection)->begin(request, &connection->refusal));
     bool waits = cordon_http_header(request, MHD_HTTP_HEADER_EXPECT);
     bool endless = length > request->body.max + DISCARD_MAX;
     if (!framed || (connection->refusal.kind && has_body && (waits || endless)))
@@ -300,11 +372,17 @@ static enum MHD_Result receive(struct connection *connection, const char *data, 
     struct cordon_http_request *request = &connection->request;
     struct cordon_http_server *server = connection->server;
     connection->received += size;
+    uint64_t receive_max_us = intake_of(connection) ? INTAKE_MAX_US : RECEIVE_MAX_US;
     if (connection->received > request->body.max + (uint64_t)DISCARD_MAX ||
-        cordon_now_us() - connection->started_us > RECEIVE_MAX_US)
+        cordon_now_us() - connection->started_us > receive_max_us)
         return MHD_NO; /* no end to be seen: closes the connection */
     if (connection->discard)
         return MHD_YES;
+    if (intake_of(connection)) {
+        note_failure(connection, intake_of(connection)->piece(request, data, size, &connection->refusal));
+        cordon_http_idle_timeout(request->mhd, server->config.idle_timeout_s); /* what it blocked was not idle */
+        return MHD_YES;
+    }
     uint64_t held = atomic_fetch_add(&server->bodies, size);
     connection->body_charged += size;
     if (held + size > (uint64_t)server->config.body_max * BODIES_FACTOR)
@@ -377,21 +455,31 @@ static void log_request(const struct connection *connection, enum MHD_RequestTer
                how == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "whole" : "broken", NULL);
 }
 
+void cordon_http_ended(struct connection *connection, enum MHD_RequestTerminationCode how)
+{
+    struct cordon_http_request *request = &connection->request;
+    if (!connection->active)
+        return;
+    if (request->finish)
+        request->finish(request->finish_context);
+    request->finish = NULL;
+    if (request->admitted)
+        request->match.door->dismiss(request->admitted);
+    request->admitted = NULL;
+    body_uncharge(connection);
+    if (request->body.capacity > BODY_KEEP)
+        cordon_buf_done(&request->body);
+    cordon_buf_done(&request->reply_header);
+    count(connection, how);
+    log_request(connection, how);
+    deactivate(connection);
+}
+
 void cordon_http_on_completed(void *server, struct MHD_Connection *mhd, void **state,
                               enum MHD_RequestTerminationCode how)
 {
     struct connection *connection = *state;
-    if (!connection)
-        return;
     *state = NULL;
-    struct cordon_http_request *request = &connection->request;
-    if (request->finish)
-        request->finish(request->finish_context);
-    request->finish = NULL;
-    body_uncharge(connection);
-    if (request->body.capacity > BODY_KEEP)
-        cordon_buf_done(&request->body);
-    count(connection, how);
-    log_request(connection, how);
-    deactivate(connection);
+    if (connection)
+        cordon_http_ended(connection, how);
 }

@@ -22,9 +22,11 @@ struct connection {
     bool discard;                                 /* what comes of the body is thrown away */
     struct cordon_error refusal;                  /* kind set: the answer, once the body is out of the way */
     uint64_t started_us;
-    uint64_t received;   /* bytes of body */
-    size_t body_charged; /* of server->bodies */
-    int status;          /* replied */
+    uint64_t received;                                                         /* bytes of body */
+    size_t body_charged;                                                       /* of server->bodies */
+    int status;                                                                /* replied */
+    void (*talk)(void *context, int fd, const char *early, size_t early_size); /* after an upgrade */
+    void *talk_context;
 };
 
 struct counts {
@@ -54,6 +56,7 @@ struct cordon_http_server {
 /* libmicrohttpd's callbacks, in exchange.c. */
 enum MHD_Result cordon_http_on_request(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
                                        const char *version, const char *upload, size_t *upload_size, void **state);
+void *cordon_http_on_uri(void *server, const char *uri, struct MHD_Connection *mhd);
 void cordon_http_on_completed(void *server, struct MHD_Connection *mhd, void **state,
                               enum MHD_RequestTerminationCode how);
 void cordon_http_on_connection(void *server, struct MHD_Connection *mhd, void **state,
@@ -61,6 +64,8 @@ void cordon_http_on_connection(void *server, struct MHD_Connection *mhd, void **
 
 /* 0 switches the connection's idle timeout off (a run may be silent for long); else it starts anew. */
 void cordon_http_idle_timeout(struct MHD_Connection *mhd, unsigned seconds);
+/* The request is over; may come twice. */
+void cordon_http_ended(struct connection *connection, enum MHD_RequestTerminationCode how);
 struct connection *cordon_http_connection_of(struct cordon_http_request *request);
 
 #endif

@@ -126,7 +126,7 @@ static bool first_of_path(const struct cordon_http_door *const *doors, const str
 {
     for (; *doors; doors++)
         for (size_t i = 0; i < (*doors)->route_count; i++)
-            if (strcmp((*doors)->routes[i].pattern, wanted->pattern) == 0)
+            if ((*doors)->routes[i].doc && strcmp((*doors)->routes[i].pattern, wanted->pattern) == 0)
                 return &(*doors)->routes[i] == wanted;
     return true;
 }
@@ -137,7 +137,7 @@ static void path(struct cordon_json *json, const struct cordon_http_door *const 
     cordon_json_object_begin(json);
     for (; *doors; doors++)
         for (size_t i = 0; i < (*doors)->route_count; i++)
-            if (strcmp((*doors)->routes[i].pattern, pattern) == 0)
+            if ((*doors)->routes[i].doc && strcmp((*doors)->routes[i].pattern, pattern) == 0)
                 operation(json, &(*doors)->routes[i], (*doors)->name);
     cordon_json_object_end(json);
 }
@@ -185,7 +185,7 @@ void cordon_http_openapi_write(const struct cordon_http_door *const *doors, cons
     cordon_json_object_begin(&json);
     for (const struct cordon_http_door *const *door = doors; *door; door++)
         for (size_t i = 0; i < (*door)->route_count; i++)
-            if (first_of_path(doors, &(*door)->routes[i]))
+            if ((*door)->routes[i].doc && first_of_path(doors, &(*door)->routes[i]))
                 path(&json, doors, (*door)->routes[i].pattern);
     cordon_json_object_end(&json);
     components(&json, doors);

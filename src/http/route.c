@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/route.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "http/request.h"
 
 static bool match_segment(const char *pattern, size_t pattern_size, const char *path, size_t path_size,
                           struct cordon_http_match *match)
@@ -22,6 +23,8 @@ static bool match_path(const char *pattern, const char *path, struct cordon_http
 {
     match->param_count = 0;
     for (;;) {
+        if (strcmp(pattern, "*") == 0)
+            return true;
         size_t pattern_size = strcspn(pattern, "/");
         size_t path_size = strcspn(path, "/");
         if (!match_segment(pattern, pattern_size, path, path_size, match))
@@ -37,7 +40,8 @@ static bool match_path(const char *pattern, const char *path, struct cordon_http
 
 static bool match_method(const char *route, const char *method)
 {
-    return strcmp(route, method) == 0 || (strcmp(route, "GET") == 0 && strcmp(method, "HEAD") == 0);
+    return strcmp(route, method) == 0 || (strcmp(route, "GET") == 0 && strcmp(method, "HEAD") == 0) ||
+           strcmp(route, "*") == 0;
 }
 
 static void allow_add(char allow[64], const char *method)
@@ -47,26 +51,39 @@ static void allow_add(char allow[64], const char *method)
     (void)snprintf(allow + used, 64 - used, "%s%s%s", used ? ", " : "", method, head); /* at most 5 methods: fits */
 }
 
-void cordon_http_route_match(const struct cordon_http_door *const *doors, const char *method, const char *path,
+/* True when one of its rows takes the request. */
+static bool match_door(const struct cordon_http_door *door, const struct cordon_http_request *request, size_t index,
+                       struct cordon_http_match *ret)
+{
+    for (size_t i = 0; i < door->route_count; i++) {
+        const struct cordon_http_route *route = &door->routes[i];
+        if (!match_path(route->pattern, request->path, ret))
+            continue;
+        ret->door = door;
+        if (match_method(route->method, request->method)) {
+            ret->route = route;
+            ret->index = index + i;
+            ret->allow[0] = '\0'; /* of other methods' rows before it */
+            return true;
+        }
+        allow_add(ret->allow, route->method);
+    }
+    return false;
+}
+
+void cordon_http_route_match(const struct cordon_http_door *const *doors, const struct cordon_http_request *request,
                              struct cordon_http_match *ret)
 {
-    ret->route = NULL;
-    ret->param_count = 0;
-    ret->allow[0] = '\0';
-    size_t index = 0;
-    for (; *doors; doors++) {
-        for (size_t i = 0; i < (*doors)->route_count; i++, index++) {
-            const struct cordon_http_route *route = &(*doors)->routes[i];
-            if (!match_path(route->pattern, path, ret))
-                continue;
-            if (match_method(route->method, method)) {
-                ret->route = route;
-                ret->index = index;
-                ret->allow[0] = '\0'; /* of other methods' rows before it */
-                return;
-            }
-            allow_add(ret->allow, route->method);
-        }
+    const struct cordon_http_door *owner = NULL;
+    *ret = (struct cordon_http_match){0};
+    for (const struct cordon_http_door *const *door = doors; *door && !owner; door++)
+        if ((*door)->claims && (*door)->claims(request))
+            owner = *door;
+    ret->door = owner;
+    for (size_t index = 0; *doors; index += (*doors++)->route_count) {
+        bool asked = owner ? *doors == owner : !(*doors)->claims;
+        if (asked && match_door(*doors, request, index, ret))
+            return;
     }
     ret->param_count = 0;
 }

@@ -61,7 +61,7 @@ static struct MHD_Daemon *start_daemon(struct cordon_http_server *server, int fd
     const struct cordon_http_config *config = &server->config;
     bool tls = config->tls_cert && !is_unix(fd);
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC |
-                     MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0u);
+                     MHD_USE_ERROR_LOG | MHD_ALLOW_UPGRADE | (tls ? MHD_USE_TLS : 0u);
     struct MHD_OptionItem tls_options[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)config->tls_cert},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
@@ -69,14 +69,14 @@ static struct MHD_Daemon *start_daemon(struct cordon_http_server *server, int fd
         {MHD_OPTION_END, 0, NULL},
     };
     struct MHD_OptionItem no_options[] = {{MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(flags, 0, NULL, NULL, cordon_http_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_line,
-                            NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                            config->connections_max + REFUSAL_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-                            config->idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
-                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
-                            cordon_http_on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, cordon_http_on_connection,
-                            server, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                            MHD_OPTION_ARRAY, tls ? tls_options : no_options, MHD_OPTION_END);
+    return MHD_start_daemon(
+        flags, 0, NULL, NULL, cordon_http_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, config->connections_max + REFUSAL_CONNECTIONS,
+        MHD_OPTION_CONNECTION_TIMEOUT, config->idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED, cordon_http_on_completed,
+        server, MHD_OPTION_NOTIFY_CONNECTION, cordon_http_on_connection, server, MHD_OPTION_URI_LOG_CALLBACK,
+        cordon_http_on_uri, server, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_ARRAY, tls ? tls_options : no_options, MHD_OPTION_END);
 }
 
 static void free_server(struct cordon_http_server *server)

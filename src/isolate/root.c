@@ -5,6 +5,10 @@
  * host's tree is detached. Every mount in it is copied at every clone of a guest, so small files are copied into the
  * tmpfs and devices are made in it, where the alternative would be a mount each.
  *
+ * A made template adds a tree that others wrote: unpacked into a tmpfs by a process without privilege, it is looked at
+ * here by fixed names only, each opened by openat2(2) so that no link leads out of it. A layer's folders are laid over
+ * the host's by overlayfs; a whole one takes the place of the host's as the source of the binds.
+ *
  * Nothing in the tree is writable for a guest: its owner has no id in a guest's user namespace, and guests are cloned
  * from a namespace in which the root mount is read-only. Zygotes live in the one that is not: they find a /tmp there.
  */
@@ -17,8 +21,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/openat2.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -95,6 +101,7 @@ int cordon_root_sees(const char *path, char *why, size_t size)
 struct build {
     const struct cordon_root_spec *spec;
     struct cordon_error *err;
+    int source; /* where programs come from: the host's root, or the tree */
 };
 
 static int broken(const struct build *build, const char *what, const char *path)
@@ -121,6 +128,9 @@ static const struct {
     {"/usr/share/zoneinfo/UTC", "etc/localtime"},
     {"/tmp", "var/tmp"},
     {"/run", "var/run"},
+    /* Node looks for packages in node_modules of each folder above a program: a template's own come first. */
+    {"/usr/local/lib/node_modules", "home/node_modules"},
+    {"/usr/share/nodejs", "node_modules"},
 };
 
 static const struct {
@@ -135,15 +145,20 @@ static const struct {
     {"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
     {"etc/resolv.conf", ""},
     {"etc/timezone", "Etc/UTC\n"},
+    {"etc/matplotlibrc", "backend: agg\n"
+                         "font.family: sans-serif\n"
+                         "font.sans-serif: WenQuanYi Micro Hei, WenQuanYi Zen Hei, Noto Sans CJK SC, Noto Sans CJK JP, "
+                         "Source Han Sans SC, DejaVu Sans, Bitstream Vera Sans, sans-serif\n"
+                         "axes.unicode_minus: False\n"},
 };
 
 /* Of the host's /etc: what interpreters and libraries read there. */
 static const char *const etc_folders[] = {"etc/alternatives", "etc/ssl/certs", "etc/fonts"};
 /* Without it, whatever draws a letter reads every font file of the host first. */
 #define FONT_CACHE "var/cache/fontconfig"
-static const char *const etc_files[] = {
-    "etc/ld.so.cache", "etc/ld.so.conf",      "etc/mime.types", "etc/matplotlibrc",   "etc/services",
-    "etc/protocols",   "etc/ssl/openssl.cnf", "etc/inputrc",    "etc/debian_version", "etc/os-release"};
+static const char *const etc_files[] = {"etc/ld.so.cache", "etc/ld.so.conf",     "etc/mime.types",
+                                        "etc/services",    "etc/protocols",      "etc/ssl/openssl.cnf",
+                                        "etc/inputrc",     "etc/debian_version", "etc/os-release"};
 static const char *const etc_copied_folders[] = {"etc/ld.so.conf.d"}; /* and every etc/python3* */
 
 static const struct {
@@ -177,27 +192,31 @@ static int put_file(const struct build *build, const char *path, const void *dat
     return r < 0 ? cordon_fail_errno(build->err, r, "template root: write %s", path) : 0;
 }
 
+/* Opens /PATH of where programs come from, with every link in it read as one of that tree. */
+static int open_source(const struct build *build, const char *path, uint64_t flags)
+{
+    const struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, build->source, path, &how, sizeof how);
+}
+
 /* Copies /PATH to PATH. What is not there, not a small plain file or not readable is left out: the tree works without.
  */
 static int copy_file(const struct build *build, const char *path)
 {
     struct stat st;
-    char from[512];
-    (void)snprintf(from, sizeof from, "/%s", path);
-    if (stat(from, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > COPY_MAX)
+    cordon_autoclose int fd = open_source(build, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > COPY_MAX)
         return 0;
     cordon_autofree char *data = malloc((size_t)st.st_size + 1);
     if (!data)
         return cordon_fail_errno(build->err, -ENOMEM, "template root: copy %s", path);
-    ssize_t n = cordon_read_file(AT_FDCWD, from, data, (size_t)st.st_size + 1);
-    return n < 0 ? 0 : put_file(build, path, data, (size_t)n);
+    return cordon_read_full(fd, data, (size_t)st.st_size) < 0 ? 0 : put_file(build, path, data, (size_t)st.st_size);
 }
 
 static int copy_folder(const struct build *build, const char *path)
 {
-    char from[512];
-    (void)snprintf(from, sizeof from, "/%s", path);
-    DIR *dir = opendir(from);
+    cordon_autoclose int fd = open_source(build, path, O_RDONLY | O_DIRECTORY);
+    DIR *dir = fd < 0 ? NULL : cordon_opendir(fd);
     if (!dir)
         return 0;
     int r = make_folders(build, path);
@@ -210,22 +229,28 @@ static int copy_folder(const struct build *build, const char *path)
     return r;
 }
 
-static int bind_readonly(const struct build *build, const char *from, const char *to)
+/* The path by which mount(2) finds what fd is. */
+static const char *path_of(int fd, char text[32])
 {
+    (void)snprintf(text, 32, "/proc/self/fd/%d", fd);
+    return text;
+}
+
+static int bind_readonly(const struct build *build, int from, const char *to)
+{
+    char path[32];
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
-    if (mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0)
-        return broken(build, "bind", from);
+    if (mount(path_of(from, path), to, NULL, MS_BIND | MS_REC, NULL) < 0)
+        return broken(build, "bind", to);
     if (mount_setattr(AT_FDCWD, to, AT_RECURSIVE, &attr, sizeof attr) < 0)
-        return broken(build, "make read-only", from);
+        return broken(build, "make read-only", to);
     return 0;
 }
 
 static int bind_folder(const struct build *build, const char *path)
 {
-    struct stat st;
-    char from[4096];
-    (void)snprintf(from, sizeof from, "/%s", path);
-    if (stat(from, &st) < 0 || !S_ISDIR(st.st_mode))
+    cordon_autoclose int from = open_source(build, path, O_PATH | O_DIRECTORY);
+    if (from < 0)
         return 0;
     int r = make_folders(build, path);
     return r < 0 ? r : bind_readonly(build, from, path);
@@ -234,11 +259,11 @@ static int bind_folder(const struct build *build, const char *path)
 static int make_usr(const struct build *build)
 {
     static const char *const names[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+    static const char *const others[] = {"opt", "srv", "app"}; /* of a whole tree: programs are put there, too */
     int r = bind_folder(build, "usr");
     for (size_t i = 0; r == 0 && i < sizeof names / sizeof *names; i++) {
-        char from[16], target[256];
-        (void)snprintf(from, sizeof from, "/%s", names[i]);
-        ssize_t n = readlink(from, target, sizeof target - 1);
+        char target[256];
+        ssize_t n = readlinkat(build->source, names[i], target, sizeof target - 1);
         if (n < 0) {
             r = bind_folder(build, names[i]); /* a host whose /bin is a folder, or has none */
             continue;
@@ -247,7 +272,22 @@ static int make_usr(const struct build *build)
         if (symlink(target, names[i]) < 0)
             r = broken(build, "link", names[i]);
     }
+    for (size_t i = 0; r == 0 && build->spec->tree_kind == CORDON_ROOT_TREE_WHOLE && i < sizeof others / sizeof *others;
+         i++)
+        r = bind_folder(build, others[i]);
     return r;
+}
+
+/* Names as the host resolves them, for the one kind of guest that is in its network namespace. */
+static int make_resolver(const struct build *build)
+{
+    static const char hosts[] = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
+    if (!build->spec->host_network)
+        return 0;
+    int r = put_file(build, "etc/nsswitch.conf", hosts, sizeof hosts - 1);
+    if (r == 0)
+        r = copy_file(build, "etc/resolv.conf");
+    return r < 0 ? r : copy_file(build, "etc/hosts");
 }
 
 static int make_etc(const struct build *build)
@@ -263,7 +303,8 @@ static int make_etc(const struct build *build)
         r = copy_folder(build, etc_copied_folders[i]);
     if (r == 0)
         r = bind_folder(build, FONT_CACHE);
-    DIR *dir = r == 0 ? opendir("/etc") : NULL;
+    cordon_autoclose int etc = open_source(build, "etc", O_RDONLY | O_DIRECTORY);
+    DIR *dir = r == 0 && etc >= 0 ? cordon_opendir(etc) : NULL;
     for (struct dirent *entry; dir && r == 0 && (entry = readdir(dir));) {
         char path[300];
         (void)snprintf(path, sizeof path, "etc/%s", entry->d_name);
@@ -272,7 +313,7 @@ static int make_etc(const struct build *build)
     }
     if (dir)
         (void)closedir(dir); /* only read */
-    return r;
+    return r < 0 ? r : make_resolver(build);
 }
 
 static int make_devices(const struct build *build)
@@ -316,6 +357,37 @@ static int make_own(const struct build *build)
     return r;
 }
 
+/* The layer's folder over the host's, which is bound at path already. */
+static int lay_over(const struct build *build, const char *path)
+{
+    const struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                                 .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS};
+    char options[4200], over[32], under[32];
+    cordon_autoclose int layer = (int)syscall(SYS_openat2, build->spec->tree, path, &how, sizeof how);
+    cordon_autoclose int host = open_source(build, path, O_PATH | O_DIRECTORY);
+    if (layer < 0)
+        return 0; /* it has nothing for there */
+    if (host < 0)
+        return cordon_fail(build->err, -ENOENT, CORDON_ERROR_UNAVAILABLE,
+                           "template root: the host has no folder /%s to lay the packages over", path);
+    (void)snprintf(options, sizeof options, "lowerdir=%s:%s%s", path_of(layer, over), path_of(host, under),
+                   build->spec->rootless ? ",userxattr" : ""); /* fits */
+    if (mount("cordon", path, "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, options) < 0)
+        return broken(build, "lay the packages (by overlayfs) over", path);
+    return 0;
+}
+
+static int make_layer(const struct build *build)
+{
+    const struct cordon_root_spec *spec = build->spec;
+    if (spec->tree_kind != CORDON_ROOT_TREE_LAYER)
+        return 0;
+    int r = lay_over(build, "usr/local");
+    for (size_t i = 0; r == 0 && spec->folders && spec->folders[i]; i++)
+        r = lay_over(build, spec->folders[i] + strspn(spec->folders[i], "/"));
+    return r;
+}
+
 static int make_skeleton(const struct build *build)
 {
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
@@ -353,25 +425,53 @@ static int pivot(const struct build *build)
     return chdir("/") < 0 ? broken(build, "enter", "/") : 0;
 }
 
+static int isolate(struct cordon_error *err)
+{
+    if (unshare(CLONE_NEWNS) < 0)
+        return cordon_fail_errno(err, -errno, "template root: make a mount namespace");
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return cordon_fail_errno(err, -errno, "template root: make / private");
+    return 0;
+}
+
+int cordon_root_mount_tree(const struct cordon_root_spec *spec, uint64_t bytes, uint64_t inodes, uid_t owner,
+                           struct cordon_error *err)
+{
+    char options[128];
+    const char *staging = staging_folder(spec);
+    int r = isolate(err);
+    if (r < 0)
+        return r;
+    (void)snprintf(options, sizeof options, "mode=0755,uid=%u,gid=%u,size=%llu,nr_inodes=%llu", owner, owner,
+                   (unsigned long long)bytes, (unsigned long long)inodes); /* fits */
+    if (!staging || mount("cordon-tree", staging, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0)
+        return cordon_fail_errno(err, staging ? -errno : -ENOENT, "template root: mount a tmpfs for the tree");
+    int fd = open(staging, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? cordon_fail_errno(err, -errno, "template root: open the tree") : fd;
+}
+
 int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *err)
 {
-    static int (*const steps[])(const struct build *) = {make_skeleton, make_usr,  make_etc,
-                                                         make_devices,  make_proc, make_own};
-    struct build build = {spec, err};
+    static int (*const steps[])(const struct build *) = {make_skeleton, make_usr, make_etc,  make_devices,
+                                                         make_proc,     make_own, make_layer};
+    struct build build = {spec, err, spec->tree};
     const char *staging = staging_folder(spec);
     if (!staging)
         return cordon_fail(err, -ENOENT, CORDON_ERROR_UNAVAILABLE,
                            "template root: none of /mnt, /media, /srv, /run is a folder to mount on");
-    if (unshare(CLONE_NEWNS) < 0)
-        return cordon_fail_errno(err, -errno, "template root: make a mount namespace");
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-        return broken(&build, "make private", "/");
+    int r = spec->tree_kind == CORDON_ROOT_TREE_NONE ? isolate(err) : 0;
+    if (r < 0)
+        return r;
+    cordon_autoclose int host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC); /* of the new mount namespace */
+    if (host < 0)
+        return broken(&build, "open", "/");
+    if (spec->tree_kind != CORDON_ROOT_TREE_WHOLE)
+        build.source = host;
     if (mount("cordon", staging, "tmpfs", MS_NOSUID, "mode=0755,size=16m,nr_inodes=8192") < 0)
         return broken(&build, "mount tmpfs on", staging);
     if (chdir(staging) < 0)
         return broken(&build, "enter", staging);
     mode_t mask = umask(0);
-    int r = 0;
     for (size_t i = 0; r == 0 && i < sizeof steps / sizeof *steps; i++)
         r = steps[i](&build);
     (void)umask(mask);

@@ -36,11 +36,23 @@ struct cordon_root_spec {
     size_t file_count;
     const char *const *folders; /* NULL-terminated: folders of the host at the same place (interpreters outside /usr) */
     bool rootless;              /* in a user namespace: devices and proc can only be bound, not made */
+    bool host_network;          /* names are resolved as the host does */
+    int tree;                   /* of cordon_root_mount_tree; not looked at while tree_kind is NONE */
+    enum cordon_root_tree {
+        CORDON_ROOT_TREE_NONE = 0,
+        CORDON_ROOT_TREE_LAYER, /* what it has below /usr/local, and below folders, lies over the host's */
+        CORDON_ROOT_TREE_WHOLE  /* its programs instead of the host's */
+    } tree_kind;
 };
 
 /* Gives the calling process (single-threaded; CAP_SYS_ADMIN) a mount namespace of its own with the template's tree as
- * its root. Nothing of the host's tree stays reachable. The tree is left writable. */
+ * its root. Nothing of the host's tree stays reachable. The tree is left writable. With a tree, cordon_root_mount_tree
+ * was called before and has made the namespace. */
 int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *err);
+/* A mount namespace with an empty tmpfs in it, which belongs to owner: its descriptor, or negative errno. Nobody else
+ * is there yet: who fills it does so behind this descriptor. Only rootless and folders of spec are looked at. */
+int cordon_root_mount_tree(const struct cordon_root_spec *spec, uint64_t bytes, uint64_t inodes, uid_t owner,
+                           struct cordon_error *err);
 /* Another mount namespace with the same tree, read-only, and a hostname: what guests are cloned from. */
 int cordon_root_seal(struct cordon_error *err);
 

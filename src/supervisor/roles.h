@@ -10,16 +10,19 @@ enum cordon_role_fd {
     CORDON_ROLE_CONTROL = 3, /* SEQPACKET to the supervisor: it sends new peers here (one byte 'P' and one fd) */
     CORDON_ROLE_PEER = 4,    /* gateway <-> warden, the first connection */
     CORDON_ROLE_LISTEN =
-        5 /* gateway: 5 is the unix socket, 6… the TCP listeners; count in the environment CORDON_LISTEN_FDS */
+        5, /* gateway: 5 is the unix socket, 6… the TCP listeners; count in the environment CORDON_LISTEN_FDS */
+    CORDON_ROLE_TEMPLATE = 5 /* warden, only with --template-file */
 };
 
 /*
  * Entry points of the roles. argv[0] is the role's name; then, in this order:
- *     [--oneshot] [--config FILE] [NAME=VALUE]...
+ *     [--oneshot [--host-network] [--template-file]] [--config FILE] [NAME=VALUE]...
  * The rest from the first NAME=VALUE on is NULL-terminated and is settings_input.flags as it stands: what was given on
  * the command line of `cordon serve`. Environment and file are read again by each role.
  * --oneshot (warden, started by `cordon run`): there is no CONTROL; interpreters are executed rather than forked from
  * zygotes and nothing is kept warm; the warden ends, leaving nothing, when PEER ends.
+ * --host-network (`cordon template create`): its guests are in the network namespace that it was started in.
+ * --template-file: the template "trial" is the file that descriptor CORDON_ROLE_TEMPLATE is.
  */
 int cordon_warden_main(int argc, char **argv);
 int cordon_gateway_main(int argc, char **argv);

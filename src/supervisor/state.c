@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "core/state_path.h"
+#include "core/template_file.h"
 #include "isolate/outer.h"
 
 #define GATEWAY_UID_OFFSET 3 /* from uid_base, when there is no user of the configured name */
@@ -38,32 +40,11 @@ static void find_user(const struct cordon_settings *settings, struct cordon_stat
     state->gid = gid;
 }
 
-static int find_path(const struct cordon_settings *settings, struct cordon_state *state, struct cordon_error *err)
-{
-    const char *set = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_STATE);
-    const char *home = getenv("HOME"), *states = getenv("XDG_STATE_HOME");
-    int size;
-    if (set && *set)
-        size = snprintf(state->path, sizeof state->path, "%s", set);
-    else if (geteuid() == 0)
-        size = snprintf(state->path, sizeof state->path, "/var/lib/cordon");
-    else if (states && *states == '/') /* its specification has relative ones ignored */
-        size = snprintf(state->path, sizeof state->path, "%s/cordon", states);
-    else if (home && *home == '/')
-        size = snprintf(state->path, sizeof state->path, "%s/.local/state/cordon", home);
-    else
-        return cordon_fail(err, -ENOENT, CORDON_ERROR_INVALID,
-                           "no place for the state folder: HOME is not set; give --state DIR");
-    if (size < 0 || (size_t)size >= sizeof state->path)
-        return cordon_fail(err, -ENAMETOOLONG, CORDON_ERROR_INVALID, "the state folder's path is too long");
-    return 0;
-}
-
 int cordon_state_locate(const struct cordon_settings *settings, struct cordon_state *ret, struct cordon_error *err)
 {
     ret->fd = -1;
     find_user(settings, ret);
-    return find_path(settings, ret, err);
+    return cordon_state_path(settings, ret->path, sizeof ret->path, err);
 }
 
 /* mkdir -p; only the last folder matters, which open_folder checks. */
@@ -108,6 +89,8 @@ static int hand_over(struct cordon_state *state)
     int r = 0;
     for (struct dirent *entry = readdir(dir); entry && r == 0; entry = readdir(dir)) {
         bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        if (strcmp(entry->d_name, &CORDON_TEMPLATES_FOLDER[1]) == 0)
+            continue; /* stays root's: the gateway only reads it */
         if (!dots && fchownat(state->fd, entry->d_name, state->uid, state->gid, AT_SYMLINK_NOFOLLOW) < 0)
             r = -errno;
     }

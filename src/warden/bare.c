@@ -109,7 +109,8 @@ static int execute(const struct launch *launch)
     (void)snprintf(cpus, sizeof cpus, "cpus=%u", config->cpus);
     (void)snprintf(language, sizeof language, "language=%s", languages[guest->pool->kind]);
     (void)snprintf(workdir, sizeof workdir, "workdir=%s/work", guest->bare_folder);
-    (void)snprintf(interpreter, sizeof interpreter, "interpreter=%s", cordon_interpreter_of(config, guest->pool->kind));
+    (void)snprintf(interpreter, sizeof interpreter, "interpreter=%s",
+                   cordon_interpreter_of(&config->interpreters, guest->pool->kind));
     (void)snprintf(driver, sizeof driver, "driver=%s/%s", guest->bare_folder, script);
     char *argv[] = {name,    spawn,  language, uid,         gid,    workdir, isolated,
                     awaited, memory, cpus,     interpreter, driver, NULL};

@@ -11,7 +11,10 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "core/settings.h"
+#include "core/state_path.h"
+#include "core/template_file.h"
 #include "isolate/outer.h"
+#include "supervisor/roles.h"
 
 static const char *text(const struct cordon_settings *settings, enum cordon_setting id)
 {
@@ -54,6 +57,18 @@ static void name_instance(const struct cordon_settings *settings, struct cordon_
     (void)snprintf(ret->instance, sizeof ret->instance, "serve-%08x", hash);
 }
 
+/* Where no state folder can be there are no made templates either: a run of the default one needs none. */
+static int find_templates(const struct cordon_settings *settings, struct cordon_warden_config *ret,
+                          struct cordon_error *err)
+{
+    char state[sizeof ret->templates - sizeof CORDON_TEMPLATES_FOLDER];
+    if (cordon_state_path(settings, state, sizeof state, NULL) == 0)
+        (void)snprintf(ret->templates, sizeof ret->templates, "%s" CORDON_TEMPLATES_FOLDER, state); /* fits */
+    else if (!ret->oneshot)
+        return cordon_state_path(settings, state, sizeof state, err);
+    return 0;
+}
+
 /* A path that is of no use is kept as the warden's problem: it is told in the hello, to whoever asks for a guest. */
 static void take(const struct cordon_settings *settings, struct cordon_warden_config *ret)
 {
@@ -78,10 +93,13 @@ static void take(const struct cordon_settings *settings, struct cordon_warden_co
         ret->floor[floors[i].kind] = ret->oneshot ? 0 : (unsigned)number(settings, floors[i].id);
     if (ret->memory_bytes > ret->max_memory_bytes)
         ret->memory_bytes = ret->max_memory_bytes;
-    (void)snprintf(ret->bash, sizeof ret->bash, "/bin/bash");
+    ret->templates_max = (unsigned)number(settings, CORDON_SET_TEMPLATES);
+    ret->template_bytes = number(settings, CORDON_SET_TEMPLATE_MB) << 20;
+    struct cordon_interpreters *to = &ret->interpreters;
+    (void)snprintf(to->bash, sizeof to->bash, "/bin/bash");
     struct cordon_error *problem = &ret->problem;
-    if (take_path(settings, CORDON_SET_PYTHON, ret->python, sizeof ret->python, problem) == 0)
-        (void)take_path(settings, CORDON_SET_NODE, ret->node, sizeof ret->node, problem); /* kept in problem */
+    if (take_path(settings, CORDON_SET_PYTHON, to->python, sizeof to->python, problem) == 0)
+        (void)take_path(settings, CORDON_SET_NODE, to->node, sizeof to->node, problem); /* kept in problem */
 }
 
 static void set_up_log(const struct cordon_settings *settings)
@@ -97,8 +115,18 @@ int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *
     struct cordon_settings *settings;
     int at = 1;
     *ret = (struct cordon_warden_config){0};
+    ret->template_fd = -1;
     if (at < argc && strcmp(argv[at], "--oneshot") == 0) {
         ret->oneshot = true;
+        at++;
+    }
+    if (ret->oneshot && at < argc && strcmp(argv[at], "--host-network") == 0) {
+        ret->host_network = true;
+        at++;
+    }
+    if (ret->oneshot && at < argc && strcmp(argv[at], "--template-file") == 0) {
+        ret->template_fd = CORDON_ROLE_TEMPLATE;
+        (void)fcntl(ret->template_fd, F_SETFD, FD_CLOEXEC); /* checked by its first use */
         at++;
     }
     if (at + 1 < argc && strcmp(argv[at], "--config") == 0) {
@@ -110,6 +138,7 @@ int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *
     if (r < 0)
         return r;
     set_up_log(settings);
+    r = find_templates(settings, ret, err);
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     ret->cpus = cpus > 0 ? (unsigned)cpus : 1;
     ret->outer_uid = geteuid();
@@ -122,11 +151,11 @@ int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *
     return r;
 }
 
-const char *cordon_interpreter_of(const struct cordon_warden_config *config, enum cordon_guest_kind kind)
+const char *cordon_interpreter_of(const struct cordon_interpreters *interpreters, enum cordon_guest_kind kind)
 {
     if (kind == CORDON_GUEST_JAVASCRIPT)
-        return config->node;
-    return kind == CORDON_GUEST_BASH ? config->bash : config->python;
+        return interpreters->node;
+    return kind == CORDON_GUEST_BASH ? interpreters->bash : interpreters->python;
 }
 
 uint32_t cordon_guest_processes(const struct cordon_warden *warden)

@@ -44,6 +44,7 @@ static void link_guest(struct cordon_guest *guest)
         warden->guests = guest;
     warden->guests_last = guest;
     warden->guest_count++;
+    guest->pool->template->guests++;
 }
 
 static void unlink_guest(struct cordon_guest *guest)
@@ -58,6 +59,7 @@ static void unlink_guest(struct cordon_guest *guest)
     else
         warden->guests_last = guest->previous;
     warden->guest_count--;
+    guest->pool->template->guests--;
 }
 
 struct cordon_guest *cordon_guest_find(struct cordon_warden *warden, uint64_t seq)
@@ -95,7 +97,6 @@ static void kill_guest(struct cordon_guest *guest)
 static void on_slow_death(struct cordon_timer *timer)
 {
     struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, timer, timer);
-    struct cordon_warden *warden = guest->warden;
     cordon_log(CORDON_LOG_ERROR, "guest does not end; its slot stays out of use until it does", "guest",
                CORDON_NUM(guest->seq), "slot", CORDON_NUM(guest->slot ? (long long)guest->slot->index : -1),
                "waits_for",
@@ -105,7 +106,7 @@ static void on_slow_death(struct cordon_timer *timer)
                NULL);
     /* One that owes an answer for so long will not give it. Its end answers for all. */
     if (guest->at_nursery)
-        cordon_child_kill(&warden->nursery.child);
+        cordon_child_kill(&guest->pool->template->nursery.child);
     else if (guest->at_zygote)
         cordon_zygote_end(guest->zygote);
     kill_guest(guest);
@@ -166,7 +167,7 @@ void cordon_guest_gone(struct cordon_guest *guest)
     guest->alive = false;
     cordon_source_close(&guest->warden->loop, &guest->death);
     if (guest->state < CORDON_GUEST_READY) {
-        bool orphaned = !guest->pool->unisolated && cordon_nursery_is_dead(guest->warden);
+        bool orphaned = !guest->pool->unisolated && cordon_nursery_is_dead(guest->pool->template);
         cordon_guest_fail(guest, orphaned ? -EOWNERDEAD : -ECHILD, "the guest's process 1 ended before it was ready");
         return;
     }
@@ -259,7 +260,7 @@ static int begin(struct cordon_guest *guest, struct cordon_error *err)
     int r = cordon_source_watch(&guest->warden->loop, &guest->ready, ready[0], EPOLLIN);
     if (r < 0)
         return cordon_fail_errno(err, r, "watch a guest's ready pipe");
-    guest->forked = !guest->pool->unisolated && cordon_zygote_place_of(guest->warden, guest->pool->kind);
+    guest->forked = !guest->pool->unisolated && cordon_zygote_place_of(guest->pool->template, guest->pool->kind);
     guest->state = CORDON_GUEST_AGENT;
     r = launch(guest, channel_end, ready_end, err);
     if (r == 0 && guest->forked)
@@ -430,7 +431,7 @@ void cordon_guest_check_ready(struct cordon_guest *guest)
         return;         /* its own event comes in this turn or the next */
     if (!guest->said_ready) {
         cordon_guest_fail(guest, -ECHILD, "the interpreter %.200s ended before it was ready",
-                          cordon_interpreter_of(&guest->warden->config, guest->pool->kind));
+                          cordon_interpreter_of(&guest->pool->template->interpreters, guest->pool->kind));
         return;
     }
     guest->timer.on_due = on_proven;

@@ -68,6 +68,7 @@ static void on_turn(struct cordon_loop *loop)
     cordon_pools_step(warden);
     cordon_slots_step(warden);
     cordon_peers_tell(warden);
+    cordon_templates_step(warden);
 }
 
 /* --- start --- */
@@ -112,9 +113,7 @@ static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
     warden->filter_memfd = cordon_filter_code(err);
     if (warden->filter_memfd < 0)
         return warden->filter_memfd;
-    r = cordon_template_make(warden, err);
-    if (r == 0)
-        r = cordon_nursery_start(warden, err);
+    r = cordon_templates_open(warden, err);
     if (r < 0)
         return r;
     const struct {
@@ -142,7 +141,8 @@ static void refuse(struct cordon_warden *warden, const struct cordon_error *prob
 /* In the words of `cordon doctor`, where it finds a reason; else in those of what failed here. */
 static void explain(struct cordon_warden *warden, const struct cordon_error *err)
 {
-    const struct cordon_probe_paths paths = {warden->config.python, warden->config.node, warden->config.bash};
+    const struct cordon_interpreters *set = &warden->config.interpreters;
+    const struct cordon_probe_paths paths = {set->python, set->node, set->bash};
     static struct cordon_probe probes[PROBES_MAX];
     size_t n = cordon_probe_host(&paths, probes, PROBES_MAX);
     warden->local_status = err->code;
@@ -159,13 +159,14 @@ static void explain(struct cordon_warden *warden, const struct cordon_error *err
 
 static void find_language(struct cordon_warden *warden, enum cordon_guest_kind kind)
 {
-    const char *path = cordon_interpreter_of(&warden->config, kind);
+    struct cordon_template *base = &warden->base;
+    const char *path = cordon_interpreter_of(&base->interpreters, kind);
     if (path[0] != '/' || access(path, X_OK) < 0)
         return;
-    warden->languages |= 1u << kind;
-    if (cordon_root_sees(path, warden->unseen[kind], sizeof warden->unseen[kind]) < 0 && !warden->config.oneshot &&
+    base->languages |= 1u << kind;
+    if (cordon_root_sees(path, base->unseen[kind], sizeof base->unseen[kind]) < 0 && !warden->config.oneshot &&
         (kind == CORDON_GUEST_PYTHON || kind > CORDON_GUEST_PYTHON_FRESH)) /* once for each interpreter */
-        cordon_log(CORDON_LOG_WARN, "no guests of this language", "why", warden->unseen[kind], NULL);
+        cordon_log(CORDON_LOG_WARN, "no guests of this language", "why", base->unseen[kind], NULL);
 }
 
 static void find_languages(struct cordon_warden *warden)
@@ -235,8 +236,7 @@ static void shut_down(struct cordon_warden *warden)
     if (warden->guest_count)
         cordon_log(CORDON_LOG_ERROR, "guests do not end", "count", CORDON_NUM(warden->guest_count), NULL);
     cordon_peers_done(warden);
-    cordon_zygotes_done(warden);
-    cordon_nursery_stop(warden);
+    cordon_templates_done(warden);
     cordon_slots_done(warden);
     if (warden->cgroups)
         cordon_cgroup_root_close(warden->cgroups);
@@ -247,7 +247,6 @@ int cordon_warden_main(int argc, char **argv)
     static struct cordon_warden warden = {.agent_memfd = -1,
                                           .filter_memfd = -1,
                                           .no_filter_memfd = -1,
-                                          .root_ns = -1,
                                           .null = -1,
                                           .uids = -1,
                                           .control.fd = -1,
@@ -255,11 +254,11 @@ int cordon_warden_main(int argc, char **argv)
     struct cordon_error err;
     cordon_log_setup("warden", CORDON_LOG_INFO, false);
     (void)prctl(PR_SET_NAME, "cordon-warden"); /* for ps only */
-    warden.nursery.socket.fd = warden.nursery.child.source.fd = -1;
     if (cordon_warden_configure(argc, argv, &warden.config, &err) < 0 || set_up(&warden, &err) < 0) {
         cordon_log_error("warden can not start", &err);
         return cordon_error_exit(err.kind);
     }
+    cordon_templates_init(&warden);
     find_languages(&warden);
     if (warden.config.problem.code < 0)
         refuse(&warden, &warden.config.problem);
@@ -268,14 +267,14 @@ int cordon_warden_main(int argc, char **argv)
     if (warden.config.allow_none)
         warden.abilities |= CORDON_ABLE_NONE_BACKEND;
     cordon_slots_init(&warden);
-    cordon_pools_init(&warden);
+    cordon_pools_init(&warden.base);
     if (take_descriptors(&warden, &err) < 0) {
         cordon_log_error("warden can not start", &err);
         shut_down(&warden);
         return 1;
     }
     if (warden.local_status == 0)
-        cordon_zygotes_init(&warden);
+        cordon_zygotes_init(&warden.base);
     if (!warden.config.oneshot || warden.config.allow_none)
         cordon_bare_remove_stale(&warden);
     on_turn(&warden.loop);

@@ -59,7 +59,7 @@ static void on_restart(struct cordon_timer *timer)
 {
     struct cordon_nursery *nursery = CORDON_OWNER(struct cordon_nursery, restart, timer);
     struct cordon_error err;
-    if (cordon_nursery_start(nursery->warden, &err) == 0)
+    if (cordon_nursery_start(nursery->template, &err) == 0)
         return;
     cordon_log_error("nursery could not be started", &err);
     cordon_timer_arm(&nursery->warden->loop, timer, RESTART_US * 10);
@@ -74,10 +74,11 @@ static void on_nursery_exit(struct cordon_child *child, int status)
     nursery->jobs = 0;
     if (warden->stopping)
         return;
-    cordon_log(CORDON_LOG_WARN, "nursery ended, its guests with it", "status", CORDON_NUM(status), NULL);
+    cordon_log(CORDON_LOG_WARN, "nursery ended, its guests with it", "template", nursery->template->name, "status",
+               CORDON_NUM(status), NULL);
     for (struct cordon_guest *guest = warden->guests, *next; guest; guest = next) {
         next = guest->next;
-        if (guest->at_nursery)
+        if (guest->at_nursery && guest->pool->template == nursery->template)
             cordon_guest_on_agent_lost(guest);
     }
     bool lived_well = cordon_now_us() - nursery->started_us > LIVED_WELL_US;
@@ -90,13 +91,14 @@ static void on_nursery_exit(struct cordon_child *child, int status)
         on_restart(&nursery->restart);
 }
 
-static _Noreturn void child_main(struct cordon_warden *warden, int control)
+static _Noreturn void child_main(struct cordon_template *template, int control)
 {
+    const struct cordon_warden *warden = template->warden;
     static char name[] = "cordon-agent", mode[] = "nursery", empty[] = "";
     char *argv[] = {name, mode, NULL}, *environment[] = {NULL};
     const int fds[] = {warden->null, warden->null, control, warden->filter_memfd, warden->agent_memfd};
     struct cordon_error err;
-    int r = setns(warden->root_ns, CLONE_NEWNS) < 0 ? -errno : 0;
+    int r = setns(template->root_ns, CLONE_NEWNS) < 0 ? -errno : 0;
     if (r < 0)
         (void)cordon_fail_errno(&err, r, "enter the template's mount namespace");
     else if ((r = cordon_root_seal(&err)) == 0 && (r = cordon_process_drop(&warden->config)) < 0)
@@ -112,17 +114,19 @@ static _Noreturn void child_main(struct cordon_warden *warden, int control)
     _exit(126);
 }
 
-int cordon_nursery_start(struct cordon_warden *warden, struct cordon_error *err)
+int cordon_nursery_start(struct cordon_template *template, struct cordon_error *err)
 {
-    struct cordon_nursery *nursery = &warden->nursery;
+    struct cordon_warden *warden = template->warden;
+    struct cordon_nursery *nursery = &template->nursery;
     int pair[2];
     nursery->warden = warden;
+    nursery->template = template;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return cordon_fail_errno(err, -errno, "make the nursery's socket");
-    const int keep[] = {pair[1], warden->agent_memfd, warden->filter_memfd, warden->root_ns, warden->null};
+    const int keep[] = {pair[1], warden->agent_memfd, warden->filter_memfd, template->root_ns, warden->null};
     pid_t pid = cordon_process_fork(keep, sizeof keep / sizeof *keep);
     if (pid == 0)
-        child_main(warden, pair[1]);
+        child_main(template, pair[1]);
     (void)close(pair[1]); /* the child's */
     nursery->child.on_exit = on_nursery_exit;
     nursery->socket.on_event = on_report;
@@ -140,9 +144,10 @@ int cordon_nursery_start(struct cordon_warden *warden, struct cordon_error *err)
     return 0;
 }
 
-void cordon_nursery_stop(struct cordon_warden *warden)
+void cordon_nursery_stop(struct cordon_template *template)
 {
-    struct cordon_nursery *nursery = &warden->nursery;
+    struct cordon_warden *warden = template->warden;
+    struct cordon_nursery *nursery = &template->nursery;
     cordon_timer_cancel(&warden->loop, &nursery->restart);
     cordon_child_kill(&nursery->child);
     if (nursery->child.source.watched)
@@ -151,15 +156,15 @@ void cordon_nursery_stop(struct cordon_warden *warden)
     cordon_source_close(&warden->loop, &nursery->socket);
 }
 
-bool cordon_nursery_is_there(const struct cordon_warden *warden)
+bool cordon_nursery_is_there(const struct cordon_template *template)
 {
-    return warden->nursery.socket.watched || warden->nursery.failures >= HOPELESS;
+    return template->nursery.socket.watched || template->nursery.failures >= HOPELESS;
 }
 
-bool cordon_nursery_is_dead(const struct cordon_warden *warden)
+bool cordon_nursery_is_dead(const struct cordon_template *template)
 {
-    struct pollfd end = {.fd = warden->nursery.child.source.fd, .events = POLLIN};
-    return !warden->nursery.child.source.watched || poll(&end, 1, 0) != 0;
+    struct pollfd end = {.fd = template->nursery.child.source.fd, .events = POLLIN};
+    return !template->nursery.child.source.watched || poll(&end, 1, 0) != 0;
 }
 
 static void describe(const struct cordon_guest *guest, struct cordon_nursery_job *job)
@@ -175,10 +180,11 @@ static void describe(const struct cordon_guest *guest, struct cordon_nursery_job
     };
     const struct cordon_warden_config *config = &guest->warden->config;
     enum cordon_guest_kind kind = guest->pool->kind;
-    const char *interpreter = cordon_interpreter_of(config, kind);
+    const char *interpreter = cordon_interpreter_of(&guest->pool->template->interpreters, kind);
     *job = (struct cordon_nursery_job){.seq = guest->seq,
                                        .forked = guest->forked,
                                        .awaited = guest->pool->waiting_count > guest->pool->making,
+                                       .host_network = config->host_network,
                                        .cgroups = (uint32_t)guest->slot->cgroup.procs_count,
                                        .cpus = cordon_guest_cpus(config->cpu_percent, config->cpus),
                                        .open_files = config->open_files,
@@ -200,7 +206,7 @@ static void describe(const struct cordon_guest *guest, struct cordon_nursery_job
 int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, const int agent_ends[4],
                         struct cordon_error *err)
 {
-    struct cordon_nursery *nursery = &guest->warden->nursery;
+    struct cordon_nursery *nursery = &guest->pool->template->nursery;
     const struct cordon_slot *slot = guest->slot;
     struct cordon_nursery_job job;
     int fds[CORDON_NURSERY_FORKED + CORDON_AGENT_CGROUPS_MAX] = {slot->ns.user, slot->ns.net, slot->ns.cgroup, channel,

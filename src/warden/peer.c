@@ -48,13 +48,20 @@ static void acquire(struct cordon_warden *warden, const struct cordon_warden_acq
 {
     cordon_autoclose int lease = lease_take;
     char why[sizeof warden->why];
+    struct cordon_template *template = &warden->base;
     int r = cordon_request_check(warden, request, why, sizeof why);
+    if (r == 0 && !request->unisolated)
+        template = cordon_template_find(warden, request->template_name, &r, why, sizeof why);
+    if (r == 0 && template->state == CORDON_TEMPLATE_SERVING)
+        r = cordon_request_check_language(template, (enum cordon_guest_kind)request->kind, request->unisolated, why,
+                                          sizeof why);
     if (r < 0) {
         cordon_log(CORDON_LOG_DEBUG, "acquire refused", "why", why, NULL);
         cordon_peer_refuse(lease, r, why);
         return;
     }
-    cordon_pool_acquire(&warden->pools[request->unisolated][request->kind], request, CORDON_TAKE_FD(lease));
+    size_t place = request->unisolated ? CORDON_POOLS_UNISOLATED : CORDON_POOLS_PLAIN;
+    cordon_pool_acquire(&template->pools[place][request->kind], request, CORDON_TAKE_FD(lease));
 }
 
 static void end_peer(struct cordon_peer *peer)
@@ -121,7 +128,7 @@ static void fill_hello(const struct cordon_warden *warden, struct cordon_warden_
 {
     *hello = (struct cordon_warden_hello){.version = CORDON_WARDEN_VERSION,
                                           .abilities = warden->abilities,
-                                          .languages = warden->languages,
+                                          .languages = warden->base.languages,
                                           .status = warden->local_status};
     if (hello->status < 0)
         (void)snprintf(hello->why, sizeof hello->why, "%s", warden->why);

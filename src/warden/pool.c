@@ -132,6 +132,8 @@ static unsigned least(const struct cordon_pool *pool)
     const struct cordon_warden_config *config = &pool->warden->config;
     if (pool->unisolated || config->oneshot)
         return 0;
+    if (!pool->wanted && pool->template != &pool->warden->base)
+        return 0;
     unsigned floor = config->floor[pool->kind];
     return floor < config->pool_max ? floor : config->pool_max;
 }
@@ -162,6 +164,17 @@ static void missed(struct cordon_pool *pool)
         cordon_timer_arm(&pool->warden->loop, &pool->shrink, SHRINK_US);
 }
 
+/* The first that asks for this kind of a made template. */
+static void want(struct cordon_pool *pool)
+{
+    if (pool->wanted || pool->unisolated)
+        return;
+    pool->wanted = true;
+    pool->target = least(pool);
+    if (pool->template->state == CORDON_TEMPLATE_SERVING)
+        cordon_zygotes_want(pool->template, pool->kind);
+}
+
 /* --- events --- */
 
 void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take)
@@ -175,6 +188,7 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
             cordon_timer_arm(&pool->warden->loop, &pool->later, LATER_US);
         return;
     }
+    want(pool);
     missed(pool);
     if (pool->warden->acquire_count >= pool->warden->waiting_max) {
         cordon_peer_refuse(lease, -EAGAIN, "too many requests wait for a guest");
@@ -272,7 +286,7 @@ int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t si
 {
     const struct cordon_pool *broken = NULL;
     for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
-        const struct cordon_pool *pool = &warden->pools[0][kind];
+        const struct cordon_pool *pool = &warden->base.pools[CORDON_POOLS_PLAIN][kind];
         if (pool->healthy)
             return 0;
         if (pool->failures >= BROKEN)
@@ -286,39 +300,61 @@ int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t si
 
 /* --- the step at the end of each turn --- */
 
+/* All pools of all templates, one after the other; {&warden->base} at the start. */
+struct walk {
+    struct cordon_template *template;
+    unsigned at;
+};
+
+static struct cordon_pool *next_pool(struct walk *walk)
+{
+    if (walk->at == CORDON_POOLS * CORDON_GUEST_KIND__COUNT) {
+        walk->template = walk->template->next;
+        walk->at = 0;
+    }
+    if (!walk->template)
+        return NULL;
+    unsigned at = walk->at++;
+    return &walk->template->pools[at / CORDON_GUEST_KIND__COUNT][at % CORDON_GUEST_KIND__COUNT];
+}
+
 /* What they are made from is still coming: later, by itself. */
 static bool can_make(struct cordon_pool *pool)
 {
     if (pool->unisolated)
         return true;
-    struct cordon_zygote_place *place = cordon_zygote_place_of(pool->warden, pool->kind);
-    return cordon_nursery_is_there(pool->warden) && (!place || place->current);
+    if (pool->template->state != CORDON_TEMPLATE_SERVING)
+        return false;
+    struct cordon_zygote_place *place = cordon_zygote_place_of(pool->template, pool->kind);
+    return cordon_nursery_is_there(pool->template) && (!place || place->current);
 }
 
-static unsigned making_in_all(const struct cordon_warden *warden)
+static unsigned making_in_all(struct cordon_warden *warden)
 {
     unsigned sum = 0;
-    for (size_t i = 0; i < 2; i++)
-        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
-            sum += warden->pools[i][kind].making;
+    struct walk walk = {&warden->base, 0};
+    for (const struct cordon_pool *pool; (pool = next_pool(&walk));)
+        sum += pool->making;
     return sum;
 }
 
-static unsigned parked_in_all(const struct cordon_warden *warden)
+static unsigned parked_in_all(struct cordon_warden *warden)
 {
     unsigned sum = 0;
-    for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
-        sum += warden->pools[0][kind].parked_count;
+    struct walk walk = {&warden->base, 0};
+    for (const struct cordon_pool *pool; (pool = next_pool(&walk));)
+        sum += pool->unisolated ? 0 : pool->parked_count;
     return sum;
 }
 
 /* Somebody waits and there is no slot left: a parked guest of the kind that has most gives way. False: none is. */
 static bool evict_one(struct cordon_warden *warden)
 {
-    struct cordon_pool *most = &warden->pools[0][0];
-    for (size_t kind = 1; kind < CORDON_GUEST_KIND__COUNT; kind++)
-        if (warden->pools[0][kind].parked_count > most->parked_count)
-            most = &warden->pools[0][kind];
+    struct cordon_pool *most = &warden->base.pools[CORDON_POOLS_PLAIN][0];
+    struct walk walk = {&warden->base, 0};
+    for (struct cordon_pool *pool; (pool = next_pool(&walk));)
+        if (!pool->unisolated && pool->parked_count > most->parked_count)
+            most = pool;
     struct cordon_guest *guest = most->parked;
     if (!guest)
         return false;
@@ -354,59 +390,97 @@ static void make_for_waiting(struct cordon_pool *pool)
     }
 }
 
+/* Towards what should be parked. */
+static void refill(struct cordon_pool *pool)
+{
+    struct cordon_warden *warden = pool->warden;
+    unsigned wanted = (pool->target || pool->failures < BROKEN ? pool->target : 1) + pool->waiting_count;
+    while (pool->parked_count + pool->making < wanted && !pool->rest.armed && !pool->later.armed && can_make(pool) &&
+           making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden) &&
+           parked_in_all(warden) < warden->slots_max / 2) /* they are not to be what others lack slots for */
+        if (!make_one(pool))
+            break;
+}
+
 void cordon_pools_step(struct cordon_warden *warden)
 {
     bool waiting = false;
-    for (size_t i = 0; i < 2; i++) {
-        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
-            struct cordon_pool *pool = &warden->pools[i][kind];
-            if (pool->waiting)
-                make_for_waiting(pool);
-            waiting = waiting || pool->making < pool->waiting_count;
-        }
+    struct walk walk = {&warden->base, 0}, again = walk;
+    for (struct cordon_pool *pool; (pool = next_pool(&walk));) {
+        if (pool->waiting)
+            make_for_waiting(pool);
+        /* Those of a template that is still loading keep nobody else from being refilled. */
+        waiting = waiting || (pool->making < pool->waiting_count && can_make(pool));
     }
-    for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT && !waiting; kind++) {
-        struct cordon_pool *pool = &warden->pools[0][kind];
-        unsigned wanted = (pool->target || pool->failures < BROKEN ? pool->target : 1) + pool->waiting_count;
-        while (pool->parked_count + pool->making < wanted && !pool->rest.armed && !pool->later.armed &&
-               can_make(pool) && making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden) &&
-               parked_in_all(warden) < warden->slots_max / 2) /* they are not to be what others lack slots for */
-            if (!make_one(pool))
-                break;
-    }
+    for (struct cordon_pool *pool; !waiting && (pool = next_pool(&again));)
+        if (!pool->unisolated)
+            refill(pool);
 }
 
-void cordon_pools_init(struct cordon_warden *warden)
+void cordon_pools_init(struct cordon_template *template)
 {
-    for (size_t i = 0; i < 2; i++) {
+    struct cordon_warden *warden = template->warden;
+    struct walk walk = {template, 0};
+    for (size_t i = 0; i < CORDON_POOLS; i++) {
         for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
-            struct cordon_pool *pool = &warden->pools[i][kind];
-            *pool = (struct cordon_pool){.warden = warden, .kind = (enum cordon_guest_kind)kind, .unisolated = i == 1};
+            struct cordon_pool *pool = next_pool(&walk);
+            *pool = (struct cordon_pool){.warden = warden,
+                                         .template = template,
+                                         .kind = (enum cordon_guest_kind)kind,
+                                         .unisolated = i == CORDON_POOLS_UNISOLATED};
             pool->rest.on_due = on_rested;
             pool->shrink.on_due = on_shrink;
             pool->later.on_due = on_rested;
-            if (warden->local_status == 0 && (warden->languages & 1u << kind) && !warden->unseen[kind][0])
+            if (warden->local_status == 0 && (template->languages & 1u << kind) && !template->unseen[kind][0])
                 pool->target = least(pool);
         }
     }
 }
 
+bool cordon_pools_wait(const struct cordon_template *template)
+{
+    for (size_t i = 0; i < CORDON_POOLS; i++)
+        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
+            if (template->pools[i][kind].waiting)
+                return true;
+    return false;
+}
+
+static void refuse_all(struct cordon_pool *pool, int status, const char *why)
+{
+    pool->target = 0;
+    while (pool->waiting)
+        refuse_first(pool, status, why);
+}
+
+void cordon_pools_refuse(struct cordon_template *template, enum cordon_guest_kind kind, int status, const char *why)
+{
+    for (size_t i = 0; i < CORDON_POOLS; i++)
+        refuse_all(&template->pools[i][kind], status, why);
+}
+
+static void close_pool(struct cordon_pool *pool, int status, const char *why)
+{
+    refuse_all(pool, status, why);
+    while (pool->parked) {
+        struct cordon_guest *guest = pool->parked;
+        cordon_pool_unpark(pool, guest);
+        cordon_guest_destroy(guest);
+    }
+    cordon_timer_cancel(&pool->warden->loop, &pool->rest);
+    cordon_timer_cancel(&pool->warden->loop, &pool->later);
+    cordon_timer_cancel(&pool->warden->loop, &pool->shrink);
+}
+
+void cordon_pools_close(struct cordon_template *template, int status, const char *why)
+{
+    for (size_t i = 0; i < CORDON_POOLS; i++)
+        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
+            close_pool(&template->pools[i][kind], status, why);
+}
+
 void cordon_pools_done(struct cordon_warden *warden)
 {
-    for (size_t i = 0; i < 2; i++) {
-        for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
-            struct cordon_pool *pool = &warden->pools[i][kind];
-            pool->target = 0;
-            while (pool->waiting)
-                refuse_first(pool, -ESHUTDOWN, "the warden is shutting down");
-            while (pool->parked) {
-                struct cordon_guest *guest = pool->parked;
-                cordon_pool_unpark(pool, guest);
-                cordon_guest_destroy(guest);
-            }
-            cordon_timer_cancel(&warden->loop, &pool->rest);
-            cordon_timer_cancel(&warden->loop, &pool->later);
-            cordon_timer_cancel(&warden->loop, &pool->shrink);
-        }
-    }
+    for (struct cordon_template *template = &warden->base; template; template = template->next)
+        cordon_pools_close(template, -ESHUTDOWN, "the warden is shutting down");
 }

@@ -6,10 +6,34 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/template.h"
+
 #define MEMORY_MIN (4u << 20)
 #define PIDS_MIN 2u
 #define PIDS_MAX 32768u
 #define CPU_PERCENT_MAX 100000u
+
+static bool named_well(const struct cordon_warden_acquire *request)
+{
+    return memchr(request->template_name, '\0', sizeof request->template_name) &&
+           cordon_template_name_valid(request->template_name);
+}
+
+int cordon_request_check_language(const struct cordon_template *template, enum cordon_guest_kind kind, bool unisolated,
+                                  char *why, size_t size)
+{
+    const char *path = cordon_interpreter_of(&template->interpreters, kind);
+    if (!(template->languages & 1u << kind)) {
+        (void)snprintf(why, size, *path ? "there is no interpreter at %s" : "the template has no interpreter for it%s",
+                       path);
+        return -ENOENT;
+    }
+    if (!unisolated && template->unseen[kind][0]) {
+        (void)snprintf(why, size, "%s", template->unseen[kind]);
+        return -EACCES;
+    }
+    return 0;
+}
 
 int cordon_request_check(const struct cordon_warden *warden, const struct cordon_warden_acquire *request, char *why,
                          size_t size)
@@ -23,7 +47,9 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
         {request->version != CORDON_WARDEN_VERSION, -EPROTO, "gateway and warden are of different versions"},
         {request->kind >= CORDON_GUEST_KIND__COUNT, -EINVAL, "unknown kind of guest"},
         {request->unisolated > 1 || request->reserved, -EINVAL, "malformed request"},
-        {strncmp(request->template_name, "default", sizeof request->template_name) != 0, -ENOENT, "unknown template"},
+        {!named_well(request), -EINVAL, "malformed name of a template"},
+        {request->unisolated && strcmp(request->template_name, CORDON_TEMPLATE_DEFAULT) != 0, -EINVAL,
+         "backend none starts from no template"},
         {request->unisolated && !config->allow_none, -EPERM,
          "backend none is not allowed: it takes CORDON_ALLOW_NONE=true in the warden's own settings"},
         {request->memory_bytes < MEMORY_MIN, -EINVAL, "memory limit below 4 MiB"},
@@ -41,14 +67,8 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
         (void)snprintf(why, size, "%s", warden->why);
         return warden->local_status;
     }
-    if (!(warden->languages & 1u << request->kind)) {
-        (void)snprintf(why, size, "there is no interpreter at %s",
-                       cordon_interpreter_of(config, (enum cordon_guest_kind)request->kind));
-        return -ENOENT;
-    }
-    if (!request->unisolated && warden->unseen[request->kind][0]) {
-        (void)snprintf(why, size, "%s", warden->unseen[request->kind]);
-        return -EACCES;
-    }
-    return 0;
+    if (strcmp(request->template_name, CORDON_TEMPLATE_DEFAULT) != 0)
+        return 0;
+    return cordon_request_check_language(&warden->base, (enum cordon_guest_kind)request->kind, request->unisolated, why,
+                                         size);
 }

@@ -10,6 +10,7 @@
  *   pool     the guests of one kind: parked ones, those being made, how many there should be (pool.c).
  *   guest    a state machine from nothing to parked to leased to dead (guest.c; bare.c for backend `none`).
  *   slot     what a guest is made in, and what is left of it for the next one (slot.c).
+ *   template what guests start from: a tree, with a nursery, zygotes and pools of its own (template.c).
  *   nursery  the process from which agents come (nursery.c; its inside is agent/nursery.c).
  *   zygote   the processes from which Python interpreters come (zygote.c).
  *
@@ -21,36 +22,47 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/error.h"
 #include "isolate/cgroup.h"
 #include "isolate/slotns.h"
 #include "warden/loop.h"
+#include "warden/unpack.h"
 #include "warden/wire.h"
 
 #define CORDON_SLOTS_MAX 4096u
 #define CORDON_WAITING_MAX 8192u
 #define CORDON_UID_RANGE 65536u
 
+struct cordon_interpreters {
+    char python[256], node[256], bash[256]; /* "": none */
+};
+
 struct cordon_warden_config {
     bool oneshot, allow_none;
-    bool root; /* started with euid 0; else in a user namespace of its own, one id only */
+    bool host_network; /* of a oneshot that builds a template: its guests are in the host's network namespace */
+    int template_fd;   /* of a oneshot that tries one: the file of CORDON_TEMPLATE_TRIAL; -1: none */
+    bool root;         /* started with euid 0; else in a user namespace of its own, one id only */
     uid_t outer_uid, outer_gid;
     uid_t uid_base;
     uid_t zygote_uid; /* with root: in the first range that was free */
     uint64_t memory_bytes, max_memory_bytes, disk_bytes, disk_inodes;
     uint32_t pids, cpu_percent, open_files;
     unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
-    unsigned cpus; /* of the host */
-    char python[256], node[256], bash[256];
+    unsigned cpus;                           /* of the host */
+    struct cordon_interpreters interpreters; /* of the default template */
+    char templates[4096];                    /* folder of the made ones' files */
+    unsigned templates_max;
+    uint64_t template_bytes;
     char instance[64];           /* names the cgroups */
     struct cordon_error problem; /* a path that is of no use; code 0: none */
 };
 
 /* argv as in supervisor/roles.h; settings are loaded, checked and kept only as far as the warden needs them. */
 int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *ret, struct cordon_error *err);
-const char *cordon_interpreter_of(const struct cordon_warden_config *config, enum cordon_guest_kind kind);
+const char *cordon_interpreter_of(const struct cordon_interpreters *interpreters, enum cordon_guest_kind kind);
 uint32_t cordon_guest_cpus(uint32_t cpu_percent, unsigned host_cpus); /* what a guest is told */
 
 enum cordon_slot_state {
@@ -124,10 +136,15 @@ struct cordon_acquire {
     struct cordon_acquire *next;
 };
 
+/* The pools of one template; those of backend `none` are used in the default one only. */
+enum { CORDON_POOLS_PLAIN = 0, CORDON_POOLS_UNISOLATED, CORDON_POOLS };
+
 struct cordon_pool {
     struct cordon_warden *warden;
+    struct cordon_template *template;
     enum cordon_guest_kind kind;
     bool unisolated;
+    bool wanted; /* somebody asked; until then a made template's has nothing parked */
     struct cordon_guest *parked, *parked_last;
     struct cordon_acquire *waiting, *waiting_last;
     unsigned parked_count, waiting_count, making, target, misses;
@@ -148,6 +165,7 @@ struct cordon_peer {
 
 struct cordon_nursery {
     struct cordon_warden *warden;
+    struct cordon_template *template;
     struct cordon_child child;
     struct cordon_source socket;
     struct cordon_timer restart;
@@ -170,6 +188,7 @@ struct cordon_zygote { /* one process */
 
 struct cordon_zygote_place { /* "python" or "data": one process at a time serves it */
     struct cordon_warden *warden;
+    struct cordon_template *template;
     const char *name;
     struct cordon_zygote *current, *coming, *retired;
     struct cordon_timer restart;
@@ -179,6 +198,36 @@ struct cordon_zygote_place { /* "python" or "data": one process at a time serves
 
 #define CORDON_ZYGOTES 2
 
+enum cordon_template_state {
+    CORDON_TEMPLATE_LOADING, /* its tree is being made; who asks for its guests waits */
+    CORDON_TEMPLATE_SERVING,
+    CORDON_TEMPLATE_FAILED, /* told to whoever asks, until it is tried again */
+    CORDON_TEMPLATE_RETIRED /* no longer found by its name; freed when its last guest is gone */
+};
+
+struct cordon_template {
+    struct cordon_warden *warden;
+    char name[40];
+    enum cordon_template_state state;
+    int root_ns; /* mount namespace with its tree as root */
+    struct cordon_interpreters interpreters;
+    uint32_t languages;                         /* bits by enum cordon_guest_kind */
+    char unseen[CORDON_GUEST_KIND__COUNT][300]; /* why guests can't see the interpreter; "": they can */
+    struct cordon_nursery nursery;
+    struct cordon_zygote_place zygotes[CORDON_ZYGOTES];
+    struct cordon_pool pools[CORDON_POOLS][CORDON_GUEST_KIND__COUNT];
+    unsigned guests; /* of all pools, in whatever state */
+    /* Of made ones only. */
+    struct stat file; /* as it was when it was loaded */
+    struct cordon_child loader;
+    struct cordon_source report;
+    struct cordon_timer timer; /* LOADING: too long; SERVING: idle */
+    uint64_t used_us;
+    int status; /* FAILED: negative errno, and why */
+    char why[400];
+    struct cordon_template *next;
+};
+
 struct cordon_warden {
     struct cordon_loop loop;
     struct cordon_warden_config config;
@@ -186,9 +235,8 @@ struct cordon_warden {
     int local_status; /* 0, or why `local` can't run */
     char why[512];
     struct cordon_cgroup_root *cgroups;
-    uint32_t abilities, languages;
-    char unseen[CORDON_GUEST_KIND__COUNT][300]; /* why guests can't see the interpreter; "": they can */
-    int agent_memfd, filter_memfd, no_filter_memfd, root_ns, null;
+    uint32_t abilities;
+    int agent_memfd, filter_memfd, no_filter_memfd, null;
     int uids; /* locks of uid ranges; negative: can't be had */
     uint64_t uids_next;
     struct cordon_peer *peers;
@@ -201,9 +249,7 @@ struct cordon_warden {
     unsigned slot_failures;
     unsigned free_least; /* fewest free slots since the last trim */
     struct cordon_timer slot_rest, trim;
-    struct cordon_nursery nursery;
-    struct cordon_zygote_place zygotes[CORDON_ZYGOTES];
-    struct cordon_pool pools[2][CORDON_GUEST_KIND__COUNT]; /* [unisolated][kind] */
+    struct cordon_template base; /* the default one: always there, and first of the list of all, by next */
     struct cordon_guest *guests, *guests_last;
     unsigned guest_count, leased_count, acquire_count, removals;
     uint64_t last_seq;
@@ -251,7 +297,11 @@ void cordon_bare_remove_folder(struct cordon_warden *warden, char *folder_take);
 void cordon_bare_remove_stale(struct cordon_warden *warden); /* folders of wardens that were killed */
 
 /* pool.c */
-void cordon_pools_init(struct cordon_warden *warden);
+void cordon_pools_init(struct cordon_template *template);
+/* Nobody waits, nothing is parked, no timer runs. */
+void cordon_pools_close(struct cordon_template *template, int status, const char *why);
+void cordon_pools_refuse(struct cordon_template *template, enum cordon_guest_kind kind, int status, const char *why);
+bool cordon_pools_wait(const struct cordon_template *template); /* does somebody? */
 void cordon_pools_step(struct cordon_warden *warden);
 void cordon_pools_done(struct cordon_warden *warden);
 void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take);
@@ -270,28 +320,49 @@ void cordon_peers_done(struct cordon_warden *warden);
 void cordon_peer_refuse(int lease, int status, const char *why);
 
 /* request.c */
-/* May this be made? 0, or negative errno and why, in words for the client. */
+/* May this be made? 0, or negative errno and why, in words for the client. Of a made template only its name's form is
+ * looked at. */
 int cordon_request_check(const struct cordon_warden *warden, const struct cordon_warden_acquire *request, char *why,
                          size_t size);
+/* Has the template, whose tree is there, an interpreter for this kind? In the same way. */
+int cordon_request_check_language(const struct cordon_template *template, enum cordon_guest_kind kind, bool unisolated,
+                                  char *why, size_t size);
 
 /* nursery.c */
-int cordon_nursery_start(struct cordon_warden *warden, struct cordon_error *err);
-bool cordon_nursery_is_there(const struct cordon_warden *warden); /* or is not worth waiting for */
-bool cordon_nursery_is_dead(const struct cordon_warden *warden);  /* now, before its event came */
-void cordon_nursery_stop(struct cordon_warden *warden);
+int cordon_nursery_start(struct cordon_template *template, struct cordon_error *err);
+bool cordon_nursery_is_there(const struct cordon_template *template); /* or is not worth waiting for */
+bool cordon_nursery_is_dead(const struct cordon_template *template);  /* now, before its event came */
+void cordon_nursery_stop(struct cordon_template *template);
 int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, const int agent_ends[4],
                         struct cordon_error *err);
 
 /* zygote.c */
-void cordon_zygotes_init(struct cordon_warden *warden);
-void cordon_zygotes_done(struct cordon_warden *warden);
-struct cordon_zygote_place *cordon_zygote_place_of(struct cordon_warden *warden, enum cordon_guest_kind kind);
+void cordon_zygotes_init(struct cordon_template *template);
+void cordon_zygotes_want(struct cordon_template *template, enum cordon_guest_kind kind); /* starts what it takes */
+void cordon_zygotes_done(struct cordon_template *template);
+struct cordon_zygote_place *cordon_zygote_place_of(struct cordon_template *template, enum cordon_guest_kind kind);
 int cordon_zygote_send(struct cordon_guest *guest, struct cordon_error *err);
 void cordon_zygote_end(struct cordon_zygote *zygote); /* kills it; its jobs are answered as failed */
 
 /* template.c */
-/* Makes the template's root tree; fills warden->root_ns. Waits for it (some milliseconds). */
-int cordon_template_make(struct cordon_warden *warden, struct cordon_error *err);
+void cordon_templates_init(struct cordon_warden *warden);
+/* The default template's tree and nursery. Waits for the tree (some milliseconds). */
+int cordon_templates_open(struct cordon_warden *warden, struct cordon_error *err);
+/* The template of that name (a valid one), which may still be loading: NULL with status and why when there is none. */
+struct cordon_template *cordon_template_find(struct cordon_warden *warden, const char *name, int *status, char *why,
+                                             size_t size);
+void cordon_templates_step(struct cordon_warden *warden); /* at the end of a turn: frees what is no longer used */
+void cordon_templates_done(struct cordon_warden *warden); /* all guests are gone */
+
+/* template_load.c */
+/* In a child: makes the tree of the default template (file -1) or of the one in file, and tells it on sock by a
+ * struct cordon_template_report; lives until sock's other end is closed. */
+_Noreturn void cordon_template_load(const struct cordon_warden *warden, int file, int sock);
+struct cordon_template_report {
+    struct cordon_error err; /* code 0: the tree is there, as this process's mount namespace */
+    struct cordon_interpreters interpreters;
+    struct cordon_unpack_result unpacked; /* of a made one */
+};
 
 /* process.c: children of the warden */
 /* Forks; 0 in the child, which holds 0-2 and `keep` only and dies with the warden. */

@@ -49,7 +49,7 @@ struct cordon_warden_acquire {
     uint32_t pids;
     uint32_t reserved;
     uint64_t memory_bytes;
-    char template_name[40]; /* "default" */
+    char template_name[40]; /* "default", or a made one's */
 };
 
 enum cordon_grant_fd { /* bits of grant.fds, in the order in which the descriptors are attached */
@@ -61,7 +61,8 @@ enum cordon_grant_fd { /* bits of grant.fds, in the order in which the descripto
 
 struct cordon_warden_grant {
     uint32_t version;
-    int32_t status; /* 0 or negative errno: -EAGAIN no resources now, -EPERM beyond a ceiling, … */
+    int32_t status; /* 0 or negative errno: -EAGAIN no resources now, -EPERM beyond a ceiling, -ENXIO no such template,
+                       -ESTALE one that can't be used, … */
     uint32_t fds;
     uint32_t warm;          /* 1: came out of the pool */
     uint64_t oom_kill_base; /* the counters' values when the guest was handed over */

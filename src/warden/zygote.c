@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Zygotes. Each of the two places has one process that serves; another one is started beside it before it grows old,
- * and takes over when it is ready, so that a guest never waits for that. A zygote's forks share its memory image (hash
- * seed, addresses), which is why it is replaced by number of forks and by time. One that dies is started again with
- * growing pauses; when none comes up at all, interpreters are executed instead, which is slower and not less isolated.
+ * Zygotes. Each of the two places of a template has one process that serves; another one is started beside it before it
+ * grows old, and takes over when it is ready, so that a guest never waits for that. A zygote's forks share its memory
+ * image (hash seed, addresses), which is why it is replaced by number of forks and by time. One that dies is started
+ * again with growing pauses; when none comes up at all, interpreters are executed instead, which is slower and not less
+ * isolated.
  */
 #include "warden/warden.h"
 
@@ -33,29 +34,31 @@
 #define JOBS_MAX 64u
 #define PID_MIN 1000
 
-struct cordon_zygote_place *cordon_zygote_place_of(struct cordon_warden *warden, enum cordon_guest_kind kind)
+struct cordon_zygote_place *cordon_zygote_place_of(struct cordon_template *template, enum cordon_guest_kind kind)
 {
     if (kind != CORDON_GUEST_PYTHON && kind != CORDON_GUEST_PYTHON_DATA)
         return NULL;
-    struct cordon_zygote_place *place = &warden->zygotes[kind == CORDON_GUEST_PYTHON_DATA];
+    struct cordon_zygote_place *place = &template->zygotes[kind == CORDON_GUEST_PYTHON_DATA];
     return place->warden && !place->given_up ? place : NULL;
 }
 
 /* --- the child --- */
 
-static _Noreturn void child_main(struct cordon_warden *warden, const char *name, int control)
+static _Noreturn void child_main(const struct cordon_zygote_place *of, int control)
 {
+    const struct cordon_warden *warden = of->warden;
     const struct cordon_warden_config *config = &warden->config;
+    const struct cordon_interpreters *interpreters = &of->template->interpreters;
     static char script[] = CORDON_ROOT_OWN "/zygote.py", isolated[] = "-I";
-    char python[sizeof config->python], place[16];
+    char python[sizeof interpreters->python], place[16];
     char *argv[] = {python, isolated, script, place, NULL};
     char path[] = "PATH=/usr/bin:/bin", home[] = "HOME=" CORDON_ROOT_HOME, lang[] = "LANG=C.UTF-8";
     char *environment[] = {path, home, lang, NULL};
     const struct sched_param normal = {0};
     const char *stage = "enter the template's mount namespace";
-    (void)snprintf(python, sizeof python, "%s", config->python);
-    (void)snprintf(place, sizeof place, "%s", name);
-    int r = setns(warden->root_ns, CLONE_NEWNS) < 0 ? -errno : 0;
+    (void)snprintf(python, sizeof python, "%s", interpreters->python);
+    (void)snprintf(place, sizeof place, "%s", of->name);
+    int r = setns(of->template->root_ns, CLONE_NEWNS) < 0 ? -errno : 0;
     if (r == 0) {
         stage = "make a network namespace";
         r = unshare(CLONE_NEWNET | CLONE_NEWIPC) < 0 ? -errno : 0;
@@ -277,10 +280,10 @@ static int start(struct cordon_zygote_place *place, struct cordon_error *err)
     zygote->socket = (struct cordon_source){.fd = -1, .on_event = on_reply};
     zygote->child = (struct cordon_child){.source.fd = -1, .on_exit = on_zygote_exit};
     zygote->timer.on_due = on_slow_start;
-    const int keep[] = {pair[1], warden->root_ns, warden->null};
+    const int keep[] = {pair[1], place->template->root_ns, warden->null};
     pid_t pid = fork_high(keep);
     if (pid == 0)
-        child_main(warden, place->name, pair[1]);
+        child_main(place, pair[1]);
     (void)close(pair[1]); /* the child's */
     int r = pid < 0 ? pid : cordon_child_watch(&warden->loop, &zygote->child, pid);
     if (r < 0) {
@@ -297,7 +300,7 @@ static int start(struct cordon_zygote_place *place, struct cordon_error *err)
 
 int cordon_zygote_send(struct cordon_guest *guest, struct cordon_error *err)
 {
-    struct cordon_zygote_place *place = cordon_zygote_place_of(guest->warden, guest->pool->kind);
+    struct cordon_zygote_place *place = cordon_zygote_place_of(guest->pool->template, guest->pool->kind);
     struct cordon_zygote *zygote = place ? place->current : NULL;
     const struct cordon_slot *slot = guest->slot;
     if (!zygote || zygote->jobs >= JOBS_MAX)
@@ -338,16 +341,30 @@ void cordon_zygote_end(struct cordon_zygote *zygote)
     cordon_child_kill(&zygote->child);
 }
 
-void cordon_zygotes_init(struct cordon_warden *warden)
+static const char *const names[CORDON_ZYGOTES] = {"python", "data"};
+static const enum cordon_guest_kind kinds[CORDON_ZYGOTES] = {CORDON_GUEST_PYTHON, CORDON_GUEST_PYTHON_DATA};
+
+static void open_place(struct cordon_template *template, size_t i)
 {
-    static const char *const names[CORDON_ZYGOTES] = {"python", "data"};
-    const enum cordon_guest_kind kinds[CORDON_ZYGOTES] = {CORDON_GUEST_PYTHON, CORDON_GUEST_PYTHON_DATA};
-    for (size_t i = 0; i < CORDON_ZYGOTES; i++) {
-        if (warden->config.oneshot || !(warden->languages & 1u << kinds[i]) || warden->unseen[kinds[i]][0])
-            continue;
-        warden->zygotes[i] = (struct cordon_zygote_place){.warden = warden, .name = names[i]};
-        plan_restart(&warden->zygotes[i]);
-    }
+    if (template->warden->config.oneshot || template->zygotes[i].warden || !(template->languages & 1u << kinds[i]) ||
+        template->unseen[kinds[i]][0])
+        return;
+    template->zygotes[i] =
+        (struct cordon_zygote_place){.warden = template->warden, .template = template, .name = names[i]};
+    plan_restart(&template->zygotes[i]);
+}
+
+void cordon_zygotes_init(struct cordon_template *template)
+{
+    for (size_t i = 0; i < CORDON_ZYGOTES; i++)
+        open_place(template, i);
+}
+
+void cordon_zygotes_want(struct cordon_template *template, enum cordon_guest_kind kind)
+{
+    for (size_t i = 0; i < CORDON_ZYGOTES; i++)
+        if (kinds[i] == kind)
+            open_place(template, i);
 }
 
 static void end(struct cordon_warden *warden, struct cordon_zygote *zygote)
@@ -363,10 +380,11 @@ static void end(struct cordon_warden *warden, struct cordon_zygote *zygote)
     free(zygote);
 }
 
-void cordon_zygotes_done(struct cordon_warden *warden)
+void cordon_zygotes_done(struct cordon_template *template)
 {
+    struct cordon_warden *warden = template->warden;
     for (size_t i = 0; i < CORDON_ZYGOTES; i++) {
-        struct cordon_zygote_place *place = &warden->zygotes[i];
+        struct cordon_zygote_place *place = &template->zygotes[i];
         end(warden, place->current);
         end(warden, place->coming);
         for (struct cordon_zygote *zygote = place->retired, *next; zygote; zygote = next) {

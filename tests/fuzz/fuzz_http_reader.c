@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "cli/http_reader.h"
+#include "http/reader.h"
 
 static int read_all(struct cordon_http_reader *reader, const char *data, size_t size, size_t piece)
 {

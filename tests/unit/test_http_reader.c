@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "cli/http_reader.h"
+#include "http/reader.h"
 
 /* Feeds text in pieces of that size; the first error, or that of the end. */
 static int read_all(struct cordon_http_reader *reader, const char *text, size_t size, size_t piece)

@@ -5,11 +5,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "http/route.h"
+#include "http/request.h"
 
 static const struct cordon_http_route first_routes[] = {
     {.method = "GET", .pattern = "/"},
@@ -27,7 +28,8 @@ static const struct cordon_http_door *const doors[] = {&first, &second, NULL};
 static struct cordon_http_match match(const char *method, const char *path)
 {
     struct cordon_http_match found;
-    cordon_http_route_match(doors, method, path, &found);
+    struct cordon_http_request request = {.method = method, .path = path};
+    cordon_http_route_match(doors, &request, &found);
     return found;
 }
 
@@ -97,6 +99,54 @@ static void a_wrong_method_tells_the_right_ones(void **state)
     assert_string_equal(match("GET", "/v1/runs").allow, "POST");
 }
 
+static const struct cordon_http_route rest_routes[] = {{.method = "GET", .pattern = "/v1/rest/{id}"},
+                                                       {.method = "*", .pattern = "/v1/rest/{id}/*"},
+                                                       {.method = "PUT", .pattern = "/v1/rest/{id}"}};
+static const struct cordon_http_route own_routes[] = {{.method = "GET", .pattern = "/readyz"},
+                                                      {.method = "*", .pattern = "*"}};
+static const struct cordon_http_route last_routes[] = {{.method = "GET", .pattern = "/last"}};
+
+static bool claims_host(const struct cordon_http_request *request)
+{
+    return request->client[0] == 'c'; /* stands for a header that a request without a connection can't have */
+}
+
+static const struct cordon_http_door rest = {.name = "rest", .routes = rest_routes, .route_count = 3};
+static const struct cordon_http_door own = {
+    .name = "own", .routes = own_routes, .route_count = 2, .claims = claims_host};
+static const struct cordon_http_door last = {.name = "last", .routes = last_routes, .route_count = 1};
+static const struct cordon_http_door *const more_doors[] = {&second, &rest, &own, &last, NULL};
+
+static struct cordon_http_match match_more(const char *client, const char *method, const char *path)
+{
+    struct cordon_http_match found;
+    struct cordon_http_request request = {.method = method, .path = path};
+    (void)snprintf(request.client, sizeof request.client, "%s", client);
+    cordon_http_route_match(more_doors, &request, &found);
+    return found;
+}
+
+static void a_star_takes_what_is_left(void **state)
+{
+    assert_ptr_equal(match_more("", "BREW", "/v1/rest/a/b/c").route, &rest_routes[1]);
+    assert_ptr_equal(match_more("", "BREW", "/v1/rest/a/").route, &rest_routes[1]);
+    assert_int_equal(match_more("", "BREW", "/v1/rest/a/b").param_count, 1);
+    assert_ptr_equal(match_more("", "PUT", "/v1/rest/a").route, &rest_routes[2]);
+    assert_null(match_more("", "POST", "/v1/rest/a").route);
+    assert_ptr_equal(match_more("", "POST", "/v1/rest/a").door, &rest);
+    assert_null(match_more("", "GET", "/v1/rest").door);
+}
+
+static void who_claims_serves_alone(void **state)
+{
+    assert_ptr_equal(match_more("", "GET", "/readyz").route, &second_routes[0]);
+    assert_ptr_equal(match_more("c", "GET", "/readyz").route, &own_routes[0]);
+    assert_ptr_equal(match_more("c", "HEAD", "/v1/rest/a").route, &own_routes[1]);
+    assert_int_equal(match_more("c", "PUT", "/").index, 6);
+    assert_null(match_more("", "PUT", "/").route);
+    assert_int_equal(match_more("", "GET", "/last").index, 7); /* the unasked rows count as well */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -106,6 +156,8 @@ int main(void)
         cmocka_unit_test(parameters_are_slices_of_the_path),
         cmocka_unit_test(what_is_no_route_is_none),
         cmocka_unit_test(a_wrong_method_tells_the_right_ones),
+        cmocka_unit_test(a_star_takes_what_is_left),
+        cmocka_unit_test(who_claims_serves_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,11 @@ static const struct cordon_http_route routes[] = {
     {"DELETE", "/v1/runs/{id}", answer, CORDON_HTTP_ADMIN, 0, "Ends one.", NULL, NULL, NULL},
     {"GET", "/open", answer, CORDON_HTTP_OPEN, 0, "For all.", NULL, NULL, NULL},
 };
-static const struct cordon_http_door door = {"native", routes, 4, cordon_native_schemas, CORDON_NATIVE_SCHEMAS};
+static const struct cordon_http_door door = {.name = "native",
+                                             .routes = routes,
+                                             .route_count = 4,
+                                             .schemas = cordon_native_schemas,
+                                             .schema_count = CORDON_NATIVE_SCHEMAS};
 static const struct cordon_http_door *const doors[] = {&door, NULL};
 
 static struct cordon_buf text = CORDON_BUF_INIT(1u << 20);

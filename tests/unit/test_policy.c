@@ -187,6 +187,20 @@ static void languages_must_be_offered(void **state)
     done(&ask);
 }
 
+static void a_template_needs_a_backend_that_starts_from_one(void **state)
+{
+    struct ask ask = ask_with(NO_SETTINGS, CORDON_DOOR_NATIVE);
+    ask.run.request.template_name = "mine";
+    fake.caps.templates = false;
+    refuses(&ask, false, PARTS("template mine", "CORDON_BACKEND"));
+    ask.run.request.template_name = "python"; /* the built-in one, which is there anyway */
+    accepts(&ask, false);
+    ask.run.request.template_name = "mine";
+    fake.caps.templates = true;
+    accepts(&ask, false);
+    done(&ask);
+}
+
 static void limits_files_and_artifacts_must_be_held(void **state)
 {
     struct ask ask = ask_with(load_settings("CORDON_REQUIRE_LIMITS=memory,agent", NULL), CORDON_DOOR_NATIVE);
@@ -247,6 +261,7 @@ int main(void)
         cmocka_unit_test(the_backends_time_cap_holds),
         cmocka_unit_test(egress_exceptions_must_be_accepted_by_name),
         cmocka_unit_test(languages_must_be_offered),
+        cmocka_unit_test(a_template_needs_a_backend_that_starts_from_one),
         cmocka_unit_test(limits_files_and_artifacts_must_be_held),
         cmocka_unit_test(the_first_failing_rule_wins),
     };

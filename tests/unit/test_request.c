@@ -81,7 +81,7 @@ static void every_field_is_read(void **state)
         "w==\",\"mode\":\"0755\"},{\"mode\":384,\"content\":\"\",\"path\":\"d\"}],"
         "\"timeout_s\":1.0005,\"memory_mb\":64,\"cpu_s\":0.5,\"disk_mb\":8,\"network\":true,\"allowed_domains\":[\"a."
         "com\"],"
-        "\"artifacts\":true,\"backend\":\"local\",\"fresh_interpreter\":true}");
+        "\"artifacts\":true,\"backend\":\"local\",\"template\":\"my-data.2\",\"fresh_interpreter\":true}");
     const struct cordon_request *r = &run.request;
     assert_string_equal(r->language, "javascript");
     assert_bytes(r->code, "\xFF\0a", 3);
@@ -106,6 +106,7 @@ static void every_field_is_read(void **state)
     assert_int_equal(r->allowed_domain_count, 1);
     assert_string_equal(r->allowed_domains[0], "a.com");
     assert_string_equal(run.backend, "local");
+    assert_string_equal(r->template_name, "my-data.2");
     cordon_run_request_done(&run);
 }
 
@@ -178,6 +179,12 @@ static void wrong_types_and_bounds_name_the_field(void **state)
     refuses(P "\"stdin\":{}}", "stdin must be a string or");
     refuses(P "\"stdin\":[]}", "stdin must be a string or");
     refuses(P "\"backend\":\"\"}", "backend must be a name");
+    refuses(P "\"template\":\"\"}", "is no name");
+    refuses(P "\"template\":\"../x\"}", "is no name");
+    refuses(P "\"template\":\"Data\"}", "is no name");
+    refuses(P "\"template\":\".x\"}", "is no name");
+    refuses(P "\"template\":\"a123456789012345678901234567890123456789\"}", "is no name");
+    refuses(P "\"template\":7}", "template");
     refuses(P "\"backend\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
             "backend must be a name");
     refuses(P "\"allowed_domains\":\"a.com\"}", "allowed_domains must be an array");

@@ -184,7 +184,11 @@ static void ceilings_are_the_wardens_own(void **state)
     assert_int_equal(refused(&request), -EPROTO);
     request = usual();
     memset(request.template_name, 'a', sizeof request.template_name);
-    assert_int_equal(refused(&request), -ENOENT);
+    assert_int_equal(refused(&request), -EINVAL); /* no end */
+    (void)snprintf(request.template_name, sizeof request.template_name, "../default");
+    assert_int_equal(refused(&request), -EINVAL);
+    (void)snprintf(request.template_name, sizeof request.template_name, "nobody-made-it");
+    assert_int_equal(refused(&request), -ENXIO);
 }
 
 static void malformed_messages_cost_only_themselves(void **state)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client's side of HTTP/1.1, for the command line that speaks to its own daemon: reads one answer out of bytes as
- * they come. Pure: no I/O; fuzzed (tests/fuzz/fuzz_http_reader.c).
+ * The client's side of HTTP/1.1, for the command line that speaks to its own daemon and for what is passed on from a
+ * guest's own server: reads one answer out of bytes as they come. Pure: no I/O; fuzzed (tests/fuzz/fuzz_http_reader.c).
  */
-#ifndef CORDON_CLI_HTTP_READER_H
-#define CORDON_CLI_HTTP_READER_H
+#ifndef CORDON_HTTP_READER_H
+#define CORDON_HTTP_READER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,6 +29,9 @@ struct cordon_http_reader {
     int status;
     uint64_t left; /* of the body or the chunk */
     bool ndjson;
+    bool no_body;             /* set before: the request was HEAD */
+    bool upgrade;             /* set before: a 101 is the answer, and all behind it is body; else it is -EBADMSG */
+    struct cordon_buf fields; /* max set before: the header's fields, each a name and a value with their NULs */
 };
 
 #define CORDON_HTTP_READER_INIT(body_max)                                                                              \

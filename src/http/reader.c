@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/http_reader.h"
+#include "http/reader.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 void cordon_http_reader_done(struct cordon_http_reader *reader)
 {
     cordon_buf_done(&reader->line);
+    cordon_buf_done(&reader->fields);
     cordon_buf_done(&reader->body);
 }
 
@@ -47,6 +48,9 @@ static int read_field(struct cordon_http_reader *reader, char *line)
         return -EBADMSG;
     *value++ = '\0';
     value += strspn(value, " \t");
+    if (reader->fields.max && (cordon_buf_append(&reader->fields, line, strlen(line) + 1) < 0 ||
+                               cordon_buf_append(&reader->fields, value, strlen(value) + 1) < 0))
+        return -EMSGSIZE;
     if (strcasecmp(line, "Content-Length") == 0) {
         reader->state = CORDON_READER_LENGTH;
         return parse_digits(value, 10, &reader->left) ? 0 : -EBADMSG;
@@ -77,10 +81,16 @@ static int read_header(struct cordon_http_reader *reader)
             return r;
         at = end + 2;
     }
-    if (reader->status / 100 == 1) {
+    if (reader->status == 101) {
+        if (!reader->upgrade)
+            return -EBADMSG;
+        reader->state = CORDON_READER_UNTIL_END;
+    } else if (reader->status / 100 == 1) {
         reader->state = CORDON_READER_HEADER; /* an interim answer: the real one follows */
         reader->status = 0;
-    } else if (reader->status == 204 || (reader->state == CORDON_READER_LENGTH && !reader->left)) {
+        reader->fields.size = 0;
+    } else if (reader->no_body || reader->status == 204 || reader->status == 304 ||
+               (reader->state == CORDON_READER_LENGTH && !reader->left)) {
         reader->state = CORDON_READER_DONE;
     }
     reader->line.size = 0;

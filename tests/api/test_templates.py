@@ -1,0 +1,451 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates: made of packages or of a file tree, used by every way to run code, bounded, and refused when changed."""
+
+import os
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+
+import pytest
+from lib import host, template
+from lib.client import Client
+from lib.daemon import BIN, PREFIX, cli, environment
+
+PYTHON = "import cordon_first, cordon_second; print(cordon_first.answer(), cordon_second.NAME)"
+PYTHON_SAYS = "42 second\n"
+REQUIRE = "console.log(require('cordon-left')(20, 22), require('cordon-right').twice(4))"
+IMPORT = "import left from 'cordon-left'; import right from 'cordon-right'; console.log(left(20, 22), right.twice(4))"
+NODE_SAYS = "42 8\n"
+
+pytestmark = pytest.mark.root
+
+
+def build(state, name, *options, **settings):
+    with template.package_server() as (index, registry):
+        return cli(
+            *("template", "create", name, "--from", "python", "--pip", "cordon-first", "--pip", "cordon_second==2.*"),
+            *("--npm", "cordon-left", "--npm", "cordon-right@3.2.1", "--host-network"),
+            *("--index-url", index, "--registry", registry, "--state", state, *options),
+            timeout=300,
+            **settings,
+        )
+
+
+@pytest.fixture(scope="module")
+def made(nothing_left):
+    """A state folder with a template `mix`, built once for all of this module."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as state:
+        os.chmod(state, 0o700)
+        done = build(state, "mix")
+        assert done.status == 0, done
+        yield state
+
+
+def copy(made, own_state):
+    with open(os.path.join(made, "templates", "mix.template"), "rb") as file:
+        return template.place(own_state, "mix", file.read())
+
+
+@pytest.fixture
+def served(own, made):
+    """A daemon with a copy of the template: (daemon, path of the copy)."""
+    daemon = own(pool_python=1, pool_python_data=0, pool_javascript=1, pool_bash=0)
+    return daemon, copy(made, daemon.state)
+
+
+def says(answer):
+    assert answer["outcome"]["cause"] == "exited" and answer["exit_code"] == 0, answer
+    return answer["stdout"]
+
+
+@pytest.mark.limit(300)
+def test_packages_of_both_kinds_are_there_by_every_way(served):
+    daemon, _ = served
+    assert says(daemon.run(PYTHON, template="mix", timeout=60)) == PYTHON_SAYS
+    assert says(daemon.run(PYTHON, template="mix", fresh_interpreter=True)) == PYTHON_SAYS
+    assert says(daemon.run(REQUIRE, "javascript", template="mix")) == NODE_SAYS
+    assert says(daemon.run(IMPORT, "javascript", template="mix")) == NODE_SAYS
+    assert says(daemon.run(f'python3 -c "{PYTHON}"; cordon-first', "bash", template="mix")) == PYTHON_SAYS + "tool runs\n"
+    events = [event for _, event in daemon.stream(PYTHON, template="mix")]
+    assert events[-1]["type"] == "outcome" and events[-1]["outcome"]["exit_code"] == 0
+    by_cli = cli("run", "--template", "mix", "--state", daemon.state, "-c", PYTHON)
+    assert (by_cli.status, by_cli.text) == (0, PYTHON_SAYS), by_cli
+
+
+@pytest.mark.limit(300)
+def test_the_command_line_alone_runs_in_it(made):
+    for language, code, said in (("python", PYTHON, PYTHON_SAYS), ("javascript", REQUIRE, NODE_SAYS)):
+        done = cli("run", "--template", "mix", "--state", made, "-l", language, "-c", code)
+        assert (done.status, done.text) == (0, said), done
+
+
+@pytest.mark.limit(200)
+def test_other_guests_see_nothing_of_it(served):
+    daemon, _ = served
+    assert says(daemon.run(PYTHON, template="mix")) == PYTHON_SAYS
+    for name in (None, "default", "python"):
+        answer = daemon.run("import cordon_first", **({"template": name} if name else {}))
+        assert answer["exit_code"] == 1 and "ModuleNotFoundError" in answer["stderr"], answer
+
+
+@pytest.mark.limit(200)
+def test_guests_can_not_write_to_it(served):
+    daemon, _ = served
+    code = (
+        "import cordon_first, os\n"
+        "for path in (cordon_first.__file__, os.path.dirname(cordon_first.__file__) + '/new', '/usr/local/bin/new'):\n"
+        "    try:\n        open(path, 'w')\n        print('written', path)\n"
+        "    except OSError as error:\n        print(error.errno)\n"
+        "try:\n    os.unlink(cordon_first.__file__)\nexcept OSError as error:\n    print(error.errno)\n"
+    )
+    said = says(daemon.run(code, template="mix")).split()
+    assert len(said) == 4 and set(said) <= {"30", "13", "1"}, said
+    assert says(daemon.run(PYTHON, template="mix")) == PYTHON_SAYS
+
+
+@pytest.mark.limit(300)
+def test_it_is_warm_after_the_first_run_and_survives_a_restart(served):
+    daemon, _ = served
+    assert says(daemon.run(PYTHON, template="mix")) == PYTHON_SAYS
+
+    def is_warm():
+        return daemon.run(PYTHON, template="mix")["outcome"]["warm"]
+
+    assert host.wait_for(is_warm, 20), "guests of a made template never come out of the pool"
+    daemon.restart()
+    assert says(daemon.run(PYTHON, template="mix")) == PYTHON_SAYS
+
+
+@pytest.mark.weaken("template_digest")
+@pytest.mark.limit(300)
+@pytest.mark.parametrize("at", [-1, -5000, 16384, 200, 40])
+def test_a_changed_byte_is_refused_at_once_and_after_a_restart(served, at):
+    daemon, path = served
+    assert says(daemon.run(PYTHON, template="mix")) == PYTHON_SAYS
+    template.flip(path, at)
+    for _ in range(2):
+        status, kind, message = daemon.refused(PYTHON, template="mix")
+        assert (status, kind) == (503, "unavailable"), message
+        assert "template mix" in message and "changed" in message, message
+        daemon.restart()
+    template.flip(path, at)
+    time.sleep(0.1)
+    assert says(daemon.run(PYTHON, template="mix")) == PYTHON_SAYS
+
+
+@pytest.mark.limit(200)
+def test_one_built_for_another_base_is_refused(daemon_with):
+    daemon, place = daemon_with
+    place("old", template.seal(template.tar(), base=b"x86_64 glibc-2.36 cpython-399"))
+    status, kind, message = daemon.refused(template="old")
+    assert (status, kind) == (503, "unavailable")
+    assert "cpython-399" in message and "cordon template rebuild" in message, message
+
+
+@pytest.fixture
+def daemon_with(own):
+    """(daemon, place(name, data)) with small pools."""
+    daemon = own(pool_python=1, pool_python_data=0, pool_javascript=0, pool_bash=0, template_mb=64)
+    return daemon, lambda name, data: template.place(daemon.state, name, data)
+
+
+def test_unknown_names_and_bad_ones_are_told(daemon_with):
+    daemon, _ = daemon_with
+    status, kind, message = daemon.refused(template="nobody")
+    assert (status, kind) == (404, "not_found") and "nobody" in message, message
+    for name in ("", "../x", "UPPER", "a" * 40, ".hidden", "a/b"):
+        assert daemon.refused(template=name)[:2] == (400, "invalid_request"), name
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 100, b"CORDONT\0" + bytes(20000), os.urandom(40000)])
+def test_files_that_are_none_are_refused(daemon_with, data):
+    daemon, place = daemon_with
+    place("junk", data)
+    status, kind, message = daemon.refused(template="junk")
+    assert (status, kind) == (503, "unavailable") and "junk" in message, message
+
+
+def test_what_others_could_have_put_there_is_not_trusted(daemon_with):
+    daemon, place = daemon_with
+    path = place("theirs", template.seal(template.tar()))
+    os.chown(path, 12345, 12345)
+    assert "not trusted" in daemon.refused(template="theirs")[2]
+    os.chown(path, 0, 0)
+    os.chmod(path, 0o666)
+    assert "not trusted" in daemon.refused(template="theirs")[2]
+    os.unlink(path)
+    os.symlink("/etc/passwd", path)
+    assert daemon.refused(template="theirs")[0] == 503
+    folder = os.path.dirname(path)
+    os.chown(folder, 12345, 12345)
+    assert "not trusted" in daemon.refused(template="theirs")[2]
+
+
+@pytest.mark.limit(200)
+def test_only_so_many_are_loaded_and_the_oldest_makes_room(own):
+    daemon = own(pool_python=0, pool_python_data=0, pool_javascript=0, pool_bash=0, pool_max=0, templates=2)
+    tree = template.tar(*template.bash_tree())
+    for name in ("one", "two", "three"):
+        template.place(daemon.state, name, template.seal(tree, kind=template.ROOTFS, language=b""))
+
+    def nurseries():
+        return sum(host.comm(pid) == "cordon-nursery" for pid in daemon.pids())
+
+    for name in ("one", "two", "three", "one"):
+        assert says(daemon.run("echo $0 runs", "bash", template=name)).endswith("runs\n")
+        assert host.wait_for(lambda: nurseries() <= 3, 10), "more templates are loaded than CORDON_TEMPLATES allows"
+    held = [daemon.stream("echo up; exec 9<> <(:); read -t 20 -u 9", "bash", template=name, timeout_s=25) for name in ("one", "two")]
+    for events in held:
+        assert any(event["type"] == "stdout" for _, event in zip(range(3), (e for _, e in events)))
+    status, kind, message = daemon.refused("echo", "bash", template="three")
+    assert (status, kind) == (503, "busy") and "CORDON_TEMPLATES" in message, message
+    for events in held:
+        events.close()
+    assert host.wait_for(lambda: daemon.post({"language": "bash", "code": ":", "template": "three"}).status == 200, 20)
+
+
+@pytest.mark.limit(200)
+def test_a_template_that_is_removed_or_replaced_is_no_longer_used(daemon_with):
+    daemon, place = daemon_with
+
+    def layer(text):
+        name = "usr/local/lib/python3.11/dist-packages/cordon_which.py"
+        return template.tar(template.member(name, f"WHICH = {text!r}\n".encode()))
+
+    code = "import sys; sys.path.insert(0, '/usr/local/lib/python3.11/dist-packages'); import cordon_which as w; print(w.WHICH)"
+    base = f"{os.uname().machine} glibc-{os.confstr('CS_GNU_LIBC_VERSION').split()[1]}".encode()
+    place("which", template.seal(layer("old"), base=base))
+    assert says(daemon.run(code, template="which")) == "old\n"
+    place("which", template.seal(layer("new"), base=base))
+    assert says(daemon.run(code, template="which")) == "new\n"
+    gone = cli("template", "rm", "which", "--state", daemon.state)
+    assert gone.status == 0, gone
+    assert daemon.refused(code, template="which")[:2] == (404, "not_found")
+
+
+@pytest.mark.limit(300)
+def test_list_show_and_rm(made):
+    listed = cli("template", "list", "--state", made, "--json").json()
+    assert [entry["name"] for entry in listed] == ["mix"]
+    shown = cli("template", "show", "mix", "--state", made, "--json").json()
+    assert shown == listed[0]
+    assert shown["pip"] == ["cordon-first", "cordon_second==2.*"] and shown["npm"] == ["cordon-left", "cordon-right@3.2.1"]
+    assert shown["from"] == "python" and shown["kind"] == "layer" and len(shown["digest"]) == 64
+    assert "cpython-" in shown["base"] and "node-" in shown["base"]
+    text = cli("template", "show", "mix", "--state", made).text
+    assert shown["digest"] in text and "pip cordon-first" in text
+    assert "mix" in cli("template", "list", "--state", made).text
+    for action in ("show", "rm", "rebuild"):
+        done = cli("template", action, "nobody", "--state", made)
+        assert done.status == 2 and "nobody" in done.errors, done
+    folder = os.stat(os.path.join(made, "templates"))
+    assert (folder.st_uid, folder.st_mode & 0o777) == (0, 0o755)
+    assert os.listdir(os.path.join(made, "templates")) == ["mix.template"]
+
+
+@pytest.mark.limit(300)
+def test_the_same_again_is_not_built_again_and_another_needs_replace(made):
+    before = cli("template", "show", "mix", "--state", made, "--json").json()
+    again = build(made, "mix")
+    assert again.status == 0 and "made of just this" in again.errors, again
+    other = cli("template", "create", "mix", "--from", "python", "--pip", "other", "--state", made)
+    assert other.status == 125 and "--replace" in other.errors, other
+    assert cli("template", "show", "mix", "--state", made, "--json").json() == before
+
+
+def test_wrong_usage_is_told(made):
+    lines = [
+        ("create", "x"),
+        ("create", "x", "--from", "cobol", "--pip", "a"),
+        ("create", "x", "--from", "python"),
+        ("create", "x", "--from", "python", "--pip", "--index-url"),
+        ("create", "x", "--from", "python", "--pip", "a b"),
+        ("create", "x", "--from", "python", "--import", "y"),
+        ("create", "../x", "--from", "python", "--pip", "a"),
+        ("create", "default", "--from", "python", "--pip", "a"),
+        ("frobnicate",),
+        ("list", "x"),
+        ("rm",),
+    ]
+    for words in lines:
+        done = cli("template", *words, "--state", made)
+        assert done.status == 2 and done.errors, (words, done)
+
+
+@pytest.mark.limit(200)
+def test_a_build_that_fails_or_is_killed_leaves_nothing(made):
+    folder = os.path.join(made, "templates")
+    before = os.listdir(folder)
+    with template.package_server() as (index, _):
+        words = ("template", "create", "bad", "--from", "python", "--host-network", "--index-url", index, "--state", made)
+        failed = cli(*words, "--pip", "no-such-package-here", timeout=120)
+        assert failed.status == 125 and "no-such-package-here" in failed.errors, failed
+        process = subprocess.Popen(
+            [BIN, *words, "--pip", "cordon-first"], env=environment({}), stderr=subprocess.PIPE, start_new_session=True
+        )
+        assert process.stderr.read(1), "it said nothing"
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        process.stderr.close()
+    assert os.listdir(folder) == before
+    offline = cli("template", "create", "bad", "--from", "python", "--pip", "x", "--state", made, timeout=120)
+    assert offline.status == 125 and "network" in offline.errors, offline
+    assert os.listdir(folder) == before
+
+
+# --- file trees ---
+
+
+def imported(state, archive, name="tree", **settings):
+    return cli("template", "create", name, "--import", "-", "--state", state, stdin=archive, timeout=120, **settings)
+
+
+@pytest.fixture
+def state(nothing_left):
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        os.chmod(folder, 0o700)
+        yield folder
+
+
+@pytest.mark.limit(200)
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
+def test_a_file_tree_of_its_own_is_what_guests_see(state, mode):
+    done = imported(state, template.tar(*template.bash_tree(), mode=mode))
+    assert done.status == 0, done
+    code = "echo /usr/bin/*; read -r line </etc/os-release; echo $line"
+    run = cli("run", "--template", "tree", "--state", state, "-l", "bash", "-c", code)
+    assert (run.status, run.text) == (0, "/usr/bin/bash\nID=cordon-test\n"), run
+    for language in ("python", "javascript"):
+        none = cli("run", "--template", "tree", "--state", state, "-l", language, "-c", "1")
+        assert none.status == 125 and "no interpreter" in none.errors, none
+
+
+HOSTILE = {
+    "dotdot": ([template.member("../escaped", b"x")], '".."'),
+    "dotdot inside": ([template.member("usr/../../escaped", b"x")], '".."'),
+    "absolute": ([template.member("/tmp/cordon-escaped", b"x")], "absolutely"),
+    "behind a link": (
+        [template.member("out", type=tarfile.SYMTYPE, linkname="/tmp"), template.member("out/cordon-escaped", b"x")],
+        "out/cordon-escaped",
+    ),
+    "behind a relative link": (
+        [template.member("out", type=tarfile.SYMTYPE, linkname="../../tmp"), template.member("out/escaped", b"x")],
+        "out/escaped",
+    ),
+    "hard link outside": ([template.member("pw", type=tarfile.LNKTYPE, linkname="/etc/passwd")], "absolutely"),
+    "hard link by dotdot": ([template.member("pw", type=tarfile.LNKTYPE, linkname="../../etc/passwd")], '".."'),
+    "hard link to nothing": ([template.member("pw", type=tarfile.LNKTYPE, linkname="etc/shadow")], "pw"),
+    "hard link through a link": (
+        [
+            template.member("out", type=tarfile.SYMTYPE, linkname="/etc"),
+            template.member("pw", type=tarfile.LNKTYPE, linkname="out/passwd"),
+        ],
+        "pw",
+    ),
+    "long name": ([template.member("a/" * 2500 + "x", b"x")], "too long"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_members_refuse_the_whole_archive(state, case):
+    members, words = HOSTILE[case]
+    done = imported(state, template.tar(*template.bash_tree(), *members))
+    assert done.status == 125 and words in done.errors, done
+    assert os.listdir(os.path.join(state, "templates")) == []
+    assert not os.path.exists("/tmp/cordon-escaped")
+
+
+def test_devices_are_left_out_and_setuid_is_lost(state):
+    members = [
+        template.member("usr/dev0", type=tarfile.CHRTYPE, devmajor=1, devminor=5, mode=0o666),
+        template.member("usr/disk", type=tarfile.BLKTYPE, devmajor=8, devminor=0, mode=0o666),
+        template.member("usr/pipe", type=tarfile.FIFOTYPE),
+        template.member("usr/bin/su", b"#!/bin/bash\n", mode=0o6755, uid=0, gid=0),
+        template.member("usr/open", b"x", mode=0o777),
+        template.member("usr/link", type=tarfile.SYMTYPE, linkname="/etc/../../../etc/passwd"),
+    ]
+    done = imported(state, template.tar(*template.bash_tree(*members)))
+    assert done.status == 0, done
+    assert "left_out=3" in done.errors and "lost_bits=1" in done.errors, done
+    code = (
+        "for f in /usr/dev0 /usr/disk /usr/pipe; do [ -e $f ] && echo there $f; done\n"
+        "[ -u /usr/bin/su ] && echo setuid; [ -g /usr/bin/su ] && echo setgid; [ -x /usr/bin/su ] && echo executable\n"
+        "echo x >/usr/open || echo read-only\n"
+        "read -r line </usr/link; echo ${line%%:*}"
+    )
+    run = cli("run", "--template", "tree", "--state", state, "-l", "bash", "-c", code)
+    assert (run.status, run.text) == (0, "executable\nread-only\nroot\n"), run
+
+
+def bomb(size):
+    """A gzip of a tar with a file of nothing."""
+    import gzip
+    import io
+
+    out = io.BytesIO()
+    info = tarfile.TarInfo("usr/zeros")
+    info.size = size
+    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=9) as packed:
+        packed.write(info.tobuf(tarfile.GNU_FORMAT))
+        block = bytes(1 << 20)
+        for _ in range(size >> 20):
+            packed.write(block)
+    return out.getvalue()
+
+
+@pytest.mark.limit(200)
+def test_bombs_end_at_the_limits(state):
+    done = imported(state, bomb(1 << 30), template_mb=32)
+    assert done.status == 125 and "CORDON_TEMPLATE_MB" in done.errors, done
+    many = template.tar(*[template.member(f"usr/{i}") for i in range(9000)], mode="w:gz")
+    done = imported(state, many, template_mb=32)
+    assert done.status == 125 and "CORDON_TEMPLATE_MB" in done.errors, done
+    done = imported(state, os.urandom(33 << 20), template_mb=32)
+    assert done.status == 2 and "CORDON_TEMPLATE_MB" in done.errors, done
+    assert os.listdir(os.path.join(state, "templates")) == []
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        b"x",
+        os.urandom(5000),
+        template.tar(template.member("usr/bin/bash", b"x" * 100000))[:20000],
+        template.tar(*template.bash_tree(), mode="w:gz")[:-5000],
+        template.tar(template.member("etc/only", b"x")),
+    ],
+)
+def test_what_is_no_archive_or_has_no_interpreter_is_refused(state, archive):
+    done = imported(state, archive)
+    assert done.status == 125 and done.errors, done
+    assert os.listdir(os.path.join(state, "templates")) == []
+
+
+def test_an_empty_import_is_wrong_usage(state):
+    assert imported(state, b"").status == 2
+    assert cli("template", "create", "t", "--import", "/no/such.tar", "--state", state).status == 2
+
+
+def test_the_default_template_has_what_ragflows_images_have(run):
+    code = (
+        "import numpy, pandas, matplotlib, requests\n"
+        "print(matplotlib.rcParams['font.sans-serif'][0], matplotlib.rcParams['axes.unicode_minus'])\n"
+        "from matplotlib import font_manager\n"
+        "print(font_manager.findfont('sans-serif'))"
+    )
+    first, font = says(run(code)).splitlines()
+    assert first.startswith("WenQuanYi") and first.endswith("False"), first
+    assert "wqy" in font, font
+    said = says(run("console.log(typeof require('axios').get)", "javascript"))
+    assert said == "function\n"
+    assert says(run("import axios from 'axios'; console.log(typeof axios.get)", "javascript")) == "function\n"
+    tools = says(run("python3 -m pip --version; npm --version; git --version; tar --version", "bash"))
+    assert "pip " in tools and "git version" in tools and "tar (GNU tar)" in tools
+
+
+def test_a_client_without_a_key_learns_nothing(served):
+    daemon, _ = served
+    stranger = Client(daemon.port)
+    assert stranger.post({"language": "python", "code": "1", "template": "mix"}).status == 401
