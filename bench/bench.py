@@ -156,6 +156,22 @@ class Bench:
         self.target("JavaScript p50 / plain, parked", rows["cordon, parked guests"]["p50_ratio"], 0.05)
         self.target("JavaScript p50 / plain, none parked", rows["cordon, none parked"]["p50_ratio"], 1.15)
 
+    def executor_manager(self):
+        """RAGFlow's door beside the native one: the same program, called with the same argument."""
+        code = "def main(n):\n    return n"
+        native = json.dumps({"language": "python", "code": code, "arguments": {"n": "<{N}>"}, "artifacts": True})
+        door = json.dumps({"language": "python", "code_b64": base64.b64encode(code.encode()).decode(), "arguments": {"n": "<{N}>"}})
+        with host.Daemon(self.build, pool_python=8, executor_rate="1000000/second") as daemon:
+            self.warm(daemon, [native])
+            count = self.pick(60, 20)
+            rows = self.alternate({"POST /v1/runs": lambda: self.load(daemon, [native], count=count, pause=10),
+                                   "POST /run": lambda: self.load(daemon, [door], count=count, pause=10, options=["-u", "/run"])},
+                                  self.pick(20, 6))
+        self.latency_table("main called through the native door and through the executor manager's (ms)", rows, "POST /v1/runs")
+        self.results["executor_manager"] = rows
+        self.target("/run p50 - /v1/runs p50 (ms)", rows["POST /run"]["p50_ms"] - rows["POST /v1/runs"]["p50_ms"], 0.3)
+        self.target("errors of /run", rows["POST /run"]["errors"], 0)
+
     # -- throughput -------------------------------------------------------------------------------------------------
 
     def plain_rate(self):
@@ -391,7 +407,7 @@ def artifact_size(artifact):
     return len(artifact.get("content", ""))
 
 
-SECTIONS = ["latency_python", "latency_node", "throughput", "data_modules", "templates", "stream", "deadline", "transfer", "memory"]
+SECTIONS = ["latency_python", "latency_node", "executor_manager", "throughput", "data_modules", "templates", "stream", "deadline", "transfer", "memory"]
 
 
 def about():

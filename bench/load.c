@@ -44,11 +44,11 @@ struct client {
 
 static struct {
     unsigned long port, clients, count, seconds, pause_ms, first;
-    const char *key, *accept;
+    const char *key, *path, *accept;
     char **bodies;
     unsigned long body_count;
     int verbose, any;
-} plan = {.clients = 1, .count = 100, .key = "", .accept = "application/json"};
+} plan = {.clients = 1, .count = 100, .key = "", .path = "/v1/runs", .accept = "application/json"};
 
 static struct client clients[CLIENTS_MAX];
 static struct bench_samples whole, seen;
@@ -102,9 +102,9 @@ static int start_next(struct client *client)
     client->seen_us = 0;
     client->length = -1;
     if (cordon_buf_appendf(&client->out,
-                           "POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nAccept: %s\r\n"
+                           "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nAccept: %s\r\n"
                            "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-                           plan.key, plan.accept, strlen(body)) < 0 ||
+                           plan.path, plan.key, plan.accept, strlen(body)) < 0 ||
         cordon_buf_appends(&client->out, body) < 0)
         bench_die("request");
     free(body);
@@ -243,13 +243,16 @@ static void loop(void)
 static void read_options(int argc, char **argv)
 {
     int option;
-    while ((option = getopt(argc, argv, "P:k:c:n:t:p:s:a:vx")) != -1) {
+    while ((option = getopt(argc, argv, "P:k:u:c:n:t:p:s:a:vx")) != -1) {
         switch (option) {
         case 'P':
             plan.port = bench_number(optarg);
             break;
         case 'k':
             plan.key = optarg;
+            break;
+        case 'u':
+            plan.path = optarg;
             break;
         case 'c':
             plan.clients = bench_number(optarg);

@@ -94,9 +94,12 @@ struct cordon_request {
     bool network;
     const char *const *allowed_domains;
     size_t allowed_domain_count;
-    bool fresh_interpreter;    /* execute a new interpreter, share no memory image with other runs */
-    int cancel_fd;             /* a socket: the run is cancelled when its peer shuts down (POLLRDHUP); -1: none */
-    const char *template_name; /* what its guest starts from; NULL: the language's default */
+    bool fresh_interpreter;        /* execute a new interpreter, share no memory image with other runs */
+    int cancel_fd;                 /* a socket: the run is cancelled when its peer shuts down (POLLRDHUP); -1: none */
+    const char *template_name;     /* what its guest starts from; NULL: the language's default */
+    bool artifacts_flat;           /* only files directly in the working directory and in artifacts/ are artifacts; of
+                                      two of one name the former is the one */
+    const char *artifact_suffixes; /* comma separated, lower case ("png,csv"): others are no artifacts; NULL: all are */
 };
 
 enum cordon_event_type {

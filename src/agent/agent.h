@@ -241,11 +241,18 @@ void cordon_agent_worker_hang_up(struct cordon_agent *agent);
 void cordon_agent_worker_watch(struct cordon_agent *agent);
 void cordon_agent_worker_step(struct cordon_agent *agent);
 
-/* put.c, collect.c: the workers themselves; they run as the code and return an exit status.
- * code: the program's text, which is no artifact where a driver wrote it. */
+/* What of the EXEC whose artifacts are collected says which files are meant. */
+struct cordon_agent_wish {
+    struct cordon_field code; /* the program's text, which is no artifact where a driver wrote it; length 0: unknown */
+    struct cordon_field suffixes; /* "png,csv"; data NULL: all */
+    bool flat;                    /* CORDON_EXEC_FLAT */
+};
+
+/* put.c, collect.c: the workers themselves; they run as the code and return an exit status. */
 int cordon_agent_put_files(int fd, const char *workdir);
 int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const struct cordon_exec_limits *limits,
-                               const struct cordon_agent_put *puts, size_t put_count, const struct cordon_field *code);
+                               const struct cordon_agent_put *puts, size_t put_count,
+                               const struct cordon_agent_wish *wish);
 
 /* limits.c: what the guest is told about its memory and CPUs, and the size of its files */
 void cordon_agent_tell_limits(uint64_t memory_bytes, uint32_t cpus);

@@ -3,8 +3,9 @@
  * The worker that collects artifacts, when nothing of the program runs any more: regular files below artifacts/ and
  * below the working directory, at most DEPTH directories deep. Of the latter those are nobody's artifacts that are
  * hidden, lie in a hidden directory or one that only tools fill, were put by the host, or are the program's own text as
- * the driver wrote it. No link is followed. Everything that was found and is not returned is told with its reason, up
- * to a bound; beyond it they are counted. Sorted by name, so that a limit always keeps the same ones.
+ * the driver wrote it. A flat collection looks into no folder but artifacts/. No link is followed. Everything that was
+ * found and is not returned is told with its reason, up to a bound; beyond it they are counted. Sorted by name, so that
+ * a limit always keeps the same ones.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,7 +41,7 @@ struct collecting {
     const struct cordon_exec_limits *limits;
     const struct cordon_agent_put *puts;
     size_t put_count;
-    const struct cordon_field *code;
+    const struct cordon_agent_wish *wish;
     struct entry entries[ENTRIES];
     size_t count, directories;
     uint64_t uncounted; /* entries that there was no room for */
@@ -114,6 +116,28 @@ static bool is_left_out(const char *name, bool directory, int depth)
                          (depth == 1 && strcmp(name, "artifacts") == 0));
 }
 
+/* The suffix is what follows the last dot, in any case of its letters. */
+static bool has_suffix(const struct cordon_field *suffixes, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    size_t size = dot ? strlen(dot + 1) : 0;
+    for (size_t at = 0, n; size && at < suffixes->length; at += n + 1) {
+        const char *comma = memchr(suffixes->data + at, ',', suffixes->length - at);
+        n = comma ? (size_t)(comma - suffixes->data) - at : suffixes->length - at;
+        if (n == size && strncasecmp(dot + 1, suffixes->data + at, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Flat: what the working directory has besides regular files must not stand before one of the same name. */
+static bool is_meant(const struct collecting *c, const char *name, const struct stat *st, bool in_artifacts)
+{
+    if (c->wish->suffixes.data && !has_suffix(&c->wish->suffixes, name))
+        return false;
+    return in_artifacts || !c->wish->flat || S_ISREG(st->st_mode);
+}
+
 static void gather_one(struct collecting *c, int dir, const char *prefix, const char *name, int depth,
                        bool in_artifacts)
 {
@@ -124,10 +148,10 @@ static void gather_one(struct collecting *c, int dir, const char *prefix, const 
         return;
     if (!in_artifacts && is_left_out(name, S_ISDIR(st.st_mode), depth))
         return;
-    if (S_ISDIR(st.st_mode))
-        gather_directory(c, dir, name, path, depth, in_artifacts);
-    else
+    if (!S_ISDIR(st.st_mode) && is_meant(c, name, &st, in_artifacts))
         add(c, path, in_artifacts);
+    else if (S_ISDIR(st.st_mode) && !c->wish->flat)
+        gather_directory(c, dir, name, path, depth, in_artifacts);
 }
 
 static void gather(struct collecting *c, int dir_taken, const char *prefix, int depth, bool in_artifacts)
@@ -145,11 +169,12 @@ static void gather(struct collecting *c, int dir_taken, const char *prefix, int 
     (void)closedir(dir); /* only read from */
 }
 
+/* Of two of one name the first is the one that is returned. */
 static int by_name(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-    return order ? order : (int)y->in_artifacts - (int)x->in_artifacts;
+    int order = strcmp(x->name, y->name), artifacts_first = (int)y->in_artifacts - (int)x->in_artifacts;
+    return order ? order : collecting.wish->flat ? -artifacts_first : artifacts_first;
 }
 
 static bool was_put(const struct collecting *c, const struct stat *st)
@@ -167,10 +192,10 @@ static bool starts_with_code(const struct collecting *c, int file)
 {
     char data[16384];
     size_t at = 0;
-    while (at < c->code->length) {
-        size_t want = c->code->length - at < sizeof data ? c->code->length - at : sizeof data;
+    while (at < c->wish->code.length) {
+        size_t want = c->wish->code.length - at < sizeof data ? c->wish->code.length - at : sizeof data;
         ssize_t n = pread(file, data, want, (off_t)at);
-        if (n <= 0 || memcmp(data, c->code->data + at, (size_t)n) != 0)
+        if (n <= 0 || memcmp(data, c->wish->code.data + at, (size_t)n) != 0)
             return false;
         at += (size_t)n;
     }
@@ -190,7 +215,7 @@ static bool is_program(const struct collecting *c, const struct entry *entry)
     cordon_autoclose int file = cordon_files_open_path(c->workdir, entry->name, O_RDONLY);
     if (file < 0 || fstat(file, &st) < 0 || !S_ISREG(st.st_mode))
         return false;
-    uint64_t more = (uint64_t)st.st_size - c->code->length;
+    uint64_t more = (uint64_t)st.st_size - c->wish->code.length;
     return more <= (strcmp(entry->name, "main.mjs") == 0 ? MODULE_TAIL : 0) && starts_with_code(c, file);
 }
 
@@ -293,8 +318,11 @@ static void collect_all(struct collecting *c)
     qsort(c->entries, c->count, sizeof *c->entries, by_name);
     for (size_t i = 0; i < c->count && !c->host_left; i++) {
         const struct entry *entry = &c->entries[i];
-        if (i && !entry->in_artifacts && strcmp(entry->name, entry[-1].name) == 0)
-            drop(c, entry->name, "a file in artifacts/ has the same name", 0);
+        if (i && entry->in_artifacts == c->wish->flat && strcmp(entry->name, entry[-1].name) == 0)
+            drop(c, entry->name,
+                 c->wish->flat ? "a file in the working directory has the same name"
+                               : "a file in artifacts/ has the same name",
+                 0);
         else
             collect_one(c, entry);
     }
@@ -308,7 +336,8 @@ static void collect_all(struct collecting *c)
 }
 
 int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const struct cordon_exec_limits *limits,
-                               const struct cordon_agent_put *puts, size_t put_count, const struct cordon_field *code)
+                               const struct cordon_agent_put *puts, size_t put_count,
+                               const struct cordon_agent_wish *wish)
 {
     struct collecting *c = &collecting;
     c->fd = fd;
@@ -316,7 +345,7 @@ int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const
     c->limits = limits;
     c->puts = puts;
     c->put_count = put_count;
-    c->code = code;
+    c->wish = wish;
     c->workdir = open(workdir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->workdir < 0) {
         drop(c, "(all)", "the working directory can not be read", 0);

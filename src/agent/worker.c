@@ -45,17 +45,19 @@ static int told_by(int fd, int error, const char *stage)
     return 1;
 }
 
-/* The text of the program whose artifacts are collected; empty when it is not known. */
-static struct cordon_field code_of(struct cordon_agent *agent, uint16_t id)
+static struct cordon_agent_wish wish_of(struct cordon_agent *agent, uint16_t id)
 {
     struct cordon_agent_exec *exec = cordon_agent_exec_find(agent, id);
+    struct cordon_agent_wish wish = {.flat = exec && (exec->flags & CORDON_EXEC_FLAT)};
     struct cordon_field field;
     size_t at = 0;
     while (exec && cordon_field_next(exec->job_sent.data, exec->job_sent.size, &at, &field) == 1) {
         if (field.tag == CORDON_FIELD_CODE)
-            return field;
+            wish.code = field;
+        else if (field.tag == CORDON_FIELD_SUFFIXES)
+            wish.suffixes = field;
     }
-    return (struct cordon_field){0};
+    return wish;
 }
 
 static int work(struct cordon_agent *agent, int socket, bool collecting, uint16_t exec)
@@ -74,9 +76,9 @@ static int work(struct cordon_agent *agent, int socket, bool collecting, uint16_
         (void)close(listener); /* a denied call gets ENOSYS then: workers need none */
     (void)close(CORDON_AGENT_FILTER);
     if (collecting) {
-        struct cordon_field code = code_of(agent, exec);
+        struct cordon_agent_wish wish = wish_of(agent, exec);
         return cordon_agent_collect_files(WORKER_FD, exec, agent->config.workdir, &agent->collect_limits, agent->puts,
-                                          agent->put_count, &code);
+                                          agent->put_count, &wish);
     }
     return cordon_agent_put_files(WORKER_FD, agent->config.workdir);
 }

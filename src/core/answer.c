@@ -10,8 +10,8 @@
 #include "base/fd.h"
 #include "core/value.h"
 
-#define RESULT_MAX (8u << 20)
-#define DROPPED_MAX 256 /* listed one by one; the outcome counts all */
+#define RESULT_MAX (16u << 20) /* as much as an agent passes on */
+#define DROPPED_MAX 256        /* listed one by one; the outcome counts all */
 #define NAME_MAX_SIZE 4096
 
 struct item {
@@ -75,7 +75,7 @@ static int add_result(struct cordon_answer *answer, const struct cordon_bytes *d
 {
     struct cordon_value value;
     struct cordon_error err = {0};
-    const char *why = data->size > RESULT_MAX                                        ? "it has more than 8 MiB"
+    const char *why = data->size > RESULT_MAX                                        ? "it has more than 16 MiB"
                       : answer->result.data                                          ? "it is a second one"
                       : cordon_value_parse(data->data, data->size, &value, &err) < 0 ? err.message
                                                                                      : NULL;
@@ -172,6 +172,20 @@ int cordon_answer_add(struct cordon_answer *answer, const struct cordon_event *e
         return 0;
     }
     return 0;
+}
+
+int cordon_answer_collect(struct cordon_answer *answer, struct cordon_live *live, struct cordon_error *err)
+{
+    struct cordon_event event;
+    for (;;) {
+        int got = cordon_live_next(live, &event, err);
+        if (got <= 0)
+            return got;
+        if (cordon_answer_add(answer, &event) < 0)
+            return cordon_fail_errno(err, -ENOMEM, "collecting the run's output");
+        if (event.type == CORDON_EVENT_OUTCOME)
+            return 0;
+    }
 }
 
 static enum cordon_cause cause_of(enum cordon_error_kind kind)

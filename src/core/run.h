@@ -68,6 +68,8 @@ struct cordon_answer;
 int cordon_answer_new(const struct cordon_limits *limits, struct cordon_answer **ret); /* 0 or -ENOMEM */
 int cordon_answer_add(struct cordon_answer *answer,
                       const struct cordon_event *event); /* copies what it needs; 0 or -ENOMEM */
+/* Collects a whole live run: 0 at its outcome, with guest and place still held; negative as cordon_live_next. */
+int cordon_answer_collect(struct cordon_answer *answer, struct cordon_live *live, struct cordon_error *err);
 /* The run ended with an error instead of an outcome: the same object, with outcome.cause from the error's kind, and
  * "error". */
 void cordon_answer_fail(struct cordon_answer *answer, const struct cordon_error *err);

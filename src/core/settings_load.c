@@ -278,9 +278,15 @@ static size_t effective_slot(const struct cordon_settings *settings, enum cordon
         else if (alias->door == door)
             own = slot;
     }
-    if (own == CORDON_SLOT_COUNT || (!settings->slots[own].set && settings->slots[whole].set))
-        return whole;
-    return own;
+    bool answers = own < CORDON_SLOT_COUNT && (settings->slots[own].set || cordon_slot_fallback(own));
+    return !answers || (!settings->slots[own].set && settings->slots[whole].set) ? whole : own;
+}
+
+/* A name of another system's, which only fills in where nothing else was said. */
+static bool gives_way(size_t slot)
+{
+    const struct cordon_alias_row *alias = cordon_slot_alias(slot);
+    return alias && alias->form == CORDON_FORM_PORT;
 }
 
 static int compare_names(const struct cordon_settings *settings, struct cordon_error *err)
@@ -289,7 +295,7 @@ static int compare_names(const struct cordon_settings *settings, struct cordon_e
         enum cordon_setting id = cordon_slot_setting(b);
         for (size_t a = 0; a < b; a++) {
             const struct cordon_setting_slot *left = &settings->slots[a], *right = &settings->slots[b];
-            if (cordon_slot_setting(a) != id || !left->set || !right->set ||
+            if (cordon_slot_setting(a) != id || !left->set || !right->set || gives_way(b) ||
                 cordon_setting_same(id, &left->value, &right->value))
                 continue;
             bool secret = cordon_setting_rows[id].secret;

@@ -10,7 +10,15 @@
 
 #include "core/settings.h"
 
-enum cordon_alias_form { CORDON_FORM_PLAIN, CORDON_FORM_DURATION, CORDON_FORM_SIZE };
+enum cordon_alias_form {
+    CORDON_FORM_PLAIN,
+    CORDON_FORM_DURATION,
+    CORDON_FORM_SIZE,
+    CORDON_FORM_FLAG,    /* 1, true, yes, on; all else is false */
+    CORDON_FORM_PORT,    /* of the loopback; gives way to any other name of its row */
+    CORDON_FORM_IMAGE,   /* "registry/folder/name:tag" is the template "name" */
+    CORDON_FORM_NETWORK, /* Docker's name of a network */
+};
 
 struct cordon_setting_row {
     const char *name;

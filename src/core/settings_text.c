@@ -138,8 +138,14 @@ static void explain_bounds(int64_t min, int64_t max, const char *unit, FILE *to)
 
 static void explain_alias(const struct cordon_alias_row *alias, FILE *to)
 {
-    static const char *const forms[] = {NULL, "duration (NmNs, Ns, Nm, plain seconds)",
-                                        "size (whole number with b, k, m or g)"};
+    static const char *const forms[] = {
+        [CORDON_FORM_DURATION] = "duration (NmNs, Ns, Nm, plain seconds)",
+        [CORDON_FORM_SIZE] = "size (whole number with b, k, m or g)",
+        [CORDON_FORM_FLAG] = "flag (1, true, yes, on; all else is false)",
+        [CORDON_FORM_PORT] = "port",
+        [CORDON_FORM_IMAGE] = "name of an image",
+        [CORDON_FORM_NETWORK] = "name of a network",
+    };
     const struct cordon_setting_row *row = &cordon_setting_rows[alias->id];
     bool whole = alias->door == CORDON_DOOR_NATIVE;
     (void)fprintf(to, "\nalso %s (%s%s)\n", alias->name, whole ? "the whole daemon" : "the door ",

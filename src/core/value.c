@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 
+static const char not_utf8[] = "is not UTF-8, which JSON must be";
 static const char too_deep[] = "more arrays and objects in one another than the 64 allowed";
 
 struct scan {
@@ -222,21 +223,31 @@ static bool take_value(struct scan *scan, struct cordon_value *ret)
     return true;
 }
 
-int cordon_value_parse(const char *text, size_t size, struct cordon_value *ret, struct cordon_error *err)
+bool cordon_value_check(const char *text, size_t size, struct cordon_value *ret, const char **why, size_t *at)
 {
     struct scan scan = {.p = text, .end = text + size};
     struct cordon_value value;
-    if (!cordon_utf8_valid(text, size))
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the text is not UTF-8, which JSON must be");
-    bool good = take_value(&scan, &value);
+    bool good = cordon_utf8_valid(text, size) ? take_value(&scan, &value) : fault(&scan, not_utf8);
     skip_space(&scan);
     if (good && scan.p < scan.end)
         good = fault(&scan, "more text behind the value");
-    if (!good)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the text %s %s at byte %zu",
-                           scan.why == too_deep ? "has" : "is not JSON:", scan.why, (size_t)(scan.p - text));
-    *ret = value;
-    return 0;
+    if (good)
+        *ret = value;
+    *why = scan.why;
+    *at = (size_t)(scan.p - text);
+    return good;
+}
+
+int cordon_value_parse(const char *text, size_t size, struct cordon_value *ret, struct cordon_error *err)
+{
+    const char *why;
+    size_t at;
+    if (cordon_value_check(text, size, ret, &why, &at))
+        return 0;
+    if (why == not_utf8)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the text %s", not_utf8);
+    return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the text %s %s at byte %zu",
+                       why == too_deep ? "has" : "is not JSON:", why, at);
 }
 
 struct cordon_value_walk cordon_value_walk(const struct cordon_value *container)

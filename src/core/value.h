@@ -35,6 +35,8 @@ struct cordon_value {
 
 /* Checks a whole text: 0, or -EINVAL with kind INVALID and the place of the first fault. Borrows the text. */
 int cordon_value_parse(const char *text, size_t size, struct cordon_value *ret, struct cordon_error *err);
+/* The same for whoever words the fault himself: true, or false with what it is (a phrase, static) and its byte. */
+bool cordon_value_check(const char *text, size_t size, struct cordon_value *ret, const char **why, size_t *at);
 
 /* Walks an array's values or an object's members. */
 struct cordon_value_walk {

@@ -19,7 +19,7 @@ static const char *find_key(const struct cordon_http_request *request)
     return bearer + strspn(bearer, " ");
 }
 
-static bool is_own_user(const struct cordon_http_request *request)
+bool cordon_door_is_own_user(const struct cordon_http_request *request)
 {
     return request->peer_uid == 0 || (request->peer_uid > 0 && (uid_t)request->peer_uid == geteuid());
 }
@@ -27,7 +27,7 @@ static bool is_own_user(const struct cordon_http_request *request)
 int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_scope scope, struct cordon_error *err)
 {
     const struct cordon_doors *doors = request->context;
-    if (is_own_user(request))
+    if (cordon_door_is_own_user(request))
         return 0;
     struct cordon_key_info info;
     const char *key = find_key(request);

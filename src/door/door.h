@@ -19,7 +19,7 @@ struct cordon_doors {
     uint64_t started_us;
 };
 
-extern const struct cordon_http_door cordon_door_native, cordon_door_status;
+extern const struct cordon_http_door cordon_door_native, cordon_door_executor_manager, cordon_door_status;
 
 /* NULL-terminated, every door that there is. */
 extern const struct cordon_http_door *const cordon_door_list[];
@@ -30,5 +30,11 @@ void cordon_door_backends_write(struct cordon_json *json);
 /* For cordon_http_config: a key in Authorization: Bearer or X-API-Key, or a unix socket's client that is root or the
  * user that the gateway runs as. */
 int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_scope scope, struct cordon_error *err);
+/* Is it a unix socket's client that is root or our own user? */
+bool cordon_door_is_own_user(const struct cordon_http_request *request);
+
+/* Before the first request: limits by the settings, and a log line that says who may use /run. */
+int cordon_executor_manager_setup(const struct cordon_settings *settings, struct cordon_error *err);
+void cordon_executor_manager_done(void);
 
 #endif

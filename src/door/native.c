@@ -108,4 +108,5 @@ const struct cordon_http_door cordon_door_native = {
     .schema_count = CORDON_NATIVE_SCHEMAS,
 };
 
-const struct cordon_http_door *const cordon_door_list[] = {&cordon_door_native, &cordon_door_status, NULL};
+const struct cordon_http_door *const cordon_door_list[] = {&cordon_door_native, &cordon_door_executor_manager,
+                                                           &cordon_door_status, NULL};

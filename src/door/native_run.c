@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -24,11 +23,7 @@
 #include "core/metrics.h"
 #include "core/run.h"
 #include "door/door.h"
-
-#define LEAVES_AT_ONCE (64u << 10) /* less than what a socket takes without its reader */
-#define UNREAD_MAX (256u << 20)
-
-static atomic_size_t unread; /* bytes of answers whose runs are over, or read ahead, until they are sent */
+#include "door/unread.h"
 
 struct ahead {
     bool on; /* the run's events belong to the thread */
@@ -47,18 +42,8 @@ struct native_run {
     struct cordon_event first; /* pulled before the status was chosen; type 0: none */
     bool say_queued, ended;
     struct ahead ahead;
-    size_t charged; /* of unread */
+    size_t charged; /* of what waits for its reader (door/unread.h) */
 };
-
-static bool charge(struct native_run *run, size_t size)
-{
-    if (atomic_fetch_add(&unread, size) + size > UNREAD_MAX) {
-        atomic_fetch_sub(&unread, size);
-        return false;
-    }
-    run->charged += size;
-    return true;
-}
 
 /* A client that is gone cancels what is still read ahead. */
 static void end_ahead(struct native_run *run)
@@ -81,7 +66,7 @@ static void close_run(void *context)
     struct native_run *run = context;
     if (run->ahead.on)
         end_ahead(run);
-    atomic_fetch_sub(&unread, run->charged);
+    cordon_unread_done(run->charged);
     cordon_live_close(run->live);
     cordon_run_request_done(&run->request);
     free(run);
@@ -130,7 +115,7 @@ static void *read_ahead(void *context)
     do {
         out.size = 0;
         more = pull_line(run, &out);
-        bool fits = charge(run, out.size);
+        bool fits = cordon_unread_charge(&run->charged, out.size);
         pthread_mutex_lock(&ahead->lock);
         while (!fits && ahead->lines.size && !ahead->closed)
             pthread_cond_wait(&ahead->changed, &ahead->lock);
@@ -186,32 +171,18 @@ static int next_line(void *context, struct cordon_buf *out)
 
 static const struct cordon_http_stream ndjson = {.next = next_line, .close = close_run, .stalled = begin_ahead};
 
-static int collect(struct native_run *run, struct cordon_answer *answer, struct cordon_error *err)
-{
-    struct cordon_event event;
-    for (;;) {
-        int got = cordon_live_next(run->live, &event, err);
-        if (got <= 0)
-            return got;
-        if (cordon_answer_add(answer, &event) < 0)
-            return cordon_fail_errno(err, -ENOMEM, "collecting the run's output");
-        if (event.type == CORDON_EVENT_OUTCOME)
-            return 0;
-    }
-}
-
 static int reply_whole(struct cordon_http_request *request, struct native_run *run, struct cordon_error *err)
 {
     struct cordon_answer *answer = NULL;
     if (cordon_answer_new(&run->request.request.limits, &answer) < 0)
         return cordon_fail_errno(err, -ENOMEM, "collecting the run's output");
-    int r = collect(run, answer, err);
+    int r = cordon_answer_collect(answer, run->live, err);
     if (r == 0) {
         struct cordon_buf body = CORDON_BUF_INIT(SIZE_MAX / 2); /* bounded by the run's limits */
         struct cordon_json json = {.buf = &body};
         cordon_answer_write(answer, &json);
         (void)cordon_buf_append(&body, "\n", 1); /* sticky, seen by the reply */
-        if (body.size > LEAVES_AT_ONCE && charge(run, body.size))
+        if (cordon_unread_gives_back(&run->charged, body.size))
             cordon_live_close(CORDON_TAKE(run->live)); /* a slow reader must not keep guest and place */
         r = cordon_http_reply(request, 200, "application/json", &body);
         if (r < 0)

@@ -88,8 +88,10 @@ static int start_exec(struct cordon_guest_sender *sender)
 {
     const struct cordon_request *request = sender->request;
     struct cordon_buf *to = &sender->fields;
-    uint32_t flags =
-        (request->stdin_data.size ? CORDON_EXEC_STDIN : 0) | (request->artifacts ? CORDON_EXEC_ARTIFACTS : 0);
+    uint32_t flags = (request->stdin_data.size ? CORDON_EXEC_STDIN : 0) |
+                     (request->artifacts ? CORDON_EXEC_ARTIFACTS : 0) |
+                     (request->artifacts_flat ? CORDON_EXEC_FLAT : 0);
+    const char *suffixes = request->artifact_suffixes;
     to->size = 0;
     /* Failures stick in to->failed. */
     (void)cordon_field_put(to, CORDON_FIELD_LANGUAGE, request->language, (uint32_t)strlen(request->language));
@@ -97,6 +99,8 @@ static int start_exec(struct cordon_guest_sender *sender)
     (void)cordon_field_put_u32(to, CORDON_FIELD_FLAGS, flags);
     if (request->limits.timeout_ms)
         (void)cordon_field_put_u64(to, CORDON_FIELD_TIMEOUT, request->limits.timeout_ms * 1000);
+    if (suffixes)
+        (void)cordon_field_put(to, CORDON_FIELD_SUFFIXES, suffixes, (uint32_t)strlen(suffixes));
     for (size_t i = 0; i < request->env_count; i++)
         (void)cordon_field_put(to, CORDON_FIELD_ENV, request->env[i], (uint32_t)strlen(request->env[i]));
     if (request->arguments.data)

@@ -24,6 +24,7 @@
 #define INTAKE_MAX_US (3600u * 1000000ull) /* the same where it is taken as it comes */
 #define BODIES_FACTOR 16u                  /* all bodies together, in units of the largest one */
 #define TARGET_MAX (64u << 10)             /* more does not fit into the connection's pool */
+#define STRANGER_BODY (64u << 10)          /* all that is kept of what comes from one who showed nothing */
 #define BODY_KEEP (64u << 10)              /* a larger buffer is not kept for the connection's next request */
 
 struct connection *cordon_http_connection_of(struct cordon_http_request *request)
@@ -238,9 +239,12 @@ static size_t body_limit(const struct connection *connection)
 
 static void refuse_too_large(struct connection *connection)
 {
+    connection->discard = true;
+    connection->request.body_dropped = connection->request.stranger;
+    if (connection->request.stranger)
+        return; /* its door answers, without the body */
     (void)cordon_fail(&connection->refusal, -EMSGSIZE, CORDON_ERROR_TOO_LARGE,
                       "the request's body is larger than %zu bytes (CORDON_BODY_MB)", body_limit(connection));
-    connection->discard = true;
 }
 
 /* Counts the fields that frame a body; a name with white space in it may be one to whoever stands before us. */
@@ -305,6 +309,10 @@ static void authorize(struct connection *connection)
         connection->discard = true;
         return;
     }
+    if (request->stranger) {
+        request->body.max = request->body.max < STRANGER_BODY ? request->body.max : STRANGER_BODY;
+        return;
+    }
     pthread_mutex_lock(&connection->server->lock);
     connection->trusted = true;
     pthread_mutex_unlock(&connection->server->lock);
@@ -331,6 +339,7 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     request->method = method;
     request->path = url;
     request->replied = false;
+    request->stranger = request->body_dropped = false;
     request->body.size = 0;
     request->body.failed = false;
     request->reply_header.size = 0;

@@ -25,6 +25,8 @@ struct cordon_http_request {
     int fd;                         /* the connection's socket: POLLRDHUP when the client is gone */
     long peer_uid;                  /* of a unix socket's client; -1: TCP */
     char client[64];                /* address, for the log */
+    bool stranger;     /* set by a door's admit: passes, but untrusted, and with a body of at most 64 KiB */
+    bool body_dropped; /* a stranger's was larger */
     bool replied;
     char subject[32];              /* whom authorize found; "": nobody in particular, such as a local user */
     void *admitted;                /* what the door's admit found; its dismiss gets it */

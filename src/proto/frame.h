@@ -85,12 +85,14 @@ enum cordon_field_tag {
     CORDON_FIELD_REASON,      /* text */
     CORDON_FIELD_CODE_NUMBER, /* u32 errno */
     CORDON_FIELD_TIMEOUT,     /* u64 microseconds: the agent ends the program then should the host be held up */
-    CORDON_FIELD_COUNT        /* u32: for how many artifacts an ARTIFACT_DROPPED stands; 1 when left out */
+    CORDON_FIELD_COUNT,       /* u32: for how many artifacts an ARTIFACT_DROPPED stands; 1 when left out */
+    CORDON_FIELD_SUFFIXES     /* text "png,csv": what else COLLECT finds is no artifact */
 };
 
 enum cordon_exec_flags {
-    CORDON_EXEC_STDIN = 1,    /* STDIN frames follow; without it stdin is at its end */
-    CORDON_EXEC_ARTIFACTS = 2 /* the host will ask to COLLECT: create artifacts/ */
+    CORDON_EXEC_STDIN = 1,     /* STDIN frames follow; without it stdin is at its end */
+    CORDON_EXEC_ARTIFACTS = 2, /* the host will ask to COLLECT: create artifacts/ */
+    CORDON_EXEC_FLAT = 4 /* COLLECT looks into no folder but artifacts/, and prefers the working directory's files */
 };
 
 struct cordon_field {

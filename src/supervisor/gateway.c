@@ -173,6 +173,8 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
     if (r == 0)
         r = cordon_store_open(store_path, &self->doors.store, err);
     if (r == 0)
+        r = cordon_executor_manager_setup(self->settings, err);
+    if (r == 0)
         r = cordon_filter_gateway(err);
     if (r < 0)
         return r;
@@ -238,6 +240,7 @@ static void done(struct gateway *self)
 {
     cordon_live_stopping();
     cordon_http_server_stop(self->server, STOP_GRACE_MS);
+    cordon_executor_manager_done();
     cordon_registry_shutdown();
     cordon_store_close(self->doors.store);
     cordon_buf_wipe(&self->key);

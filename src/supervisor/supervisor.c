@@ -162,6 +162,13 @@ static bool output_is_journal(void)
            found.st_dev == device && found.st_ino == inode;
 }
 
+/* The operator said in another way who may use one of the doors. */
+static bool has_other_secret(const struct cordon_settings *settings)
+{
+    return *cordon_settings_string(settings, CORDON_DOOR_EXECUTOR_MANAGER, CORDON_SET_EXECUTOR_TOKEN) ||
+           cordon_settings_bool(settings, CORDON_DOOR_EXECUTOR_MANAGER, CORDON_SET_EXECUTOR_OPEN);
+}
+
 /* The first key, made and shown; or the refusal to serve beyond loopback without one. In a child of its own, since the
  * database is the gateway's user's and no root process opens it. */
 static int prepare_keys(struct supervisor *self, struct cordon_error *err)
@@ -177,7 +184,9 @@ static int prepare_keys(struct supervisor *self, struct cordon_error *err)
         r = cordon_key_count(store, err);
     if (r < 0)
         cordon_error_context(err, "%s/cordon.db", self->state.path);
-    if (r == 0 && !self->loopback_only)
+    if (r == 0 && !self->loopback_only && has_other_secret(self->settings))
+        cordon_log(CORDON_LOG_INFO, "there is no key: only the executor manager's door can be used", NULL);
+    else if (r == 0 && !self->loopback_only)
         r = cordon_fail(
             err, -EPERM, CORDON_ERROR_INVALID,
             "listening beyond loopback needs a key, and state folder %s has none: cordon key create --state %s",

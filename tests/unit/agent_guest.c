@@ -260,6 +260,8 @@ void agent_guest_exec(struct agent_guest *guest, const struct agent_options *opt
     if (options->arguments)
         (void)cordon_field_put(&buf, CORDON_FIELD_ARGUMENTS, options->arguments, (uint32_t)strlen(options->arguments));
     (void)cordon_field_put(&buf, CORDON_FIELD_ENV, "GREETING=hello", 14);
+    if (options->suffixes)
+        (void)cordon_field_put(&buf, CORDON_FIELD_SUFFIXES, options->suffixes, (uint32_t)strlen(options->suffixes));
     (void)cordon_exec_limits_put(&buf, &limits);
     assert_int_equal(cordon_field_put_u32(&buf, CORDON_FIELD_FLAGS, options->flags), 0);
     agent_guest_send(guest, CORDON_FRAME_EXEC, buf.data, (uint32_t)buf.size);

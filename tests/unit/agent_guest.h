@@ -39,6 +39,7 @@ struct agent_options {
     int withhold_credit; /* do not grant any */
     int no_exec;         /* only start the guest */
     const char *driver;  /* python: other driver code */
+    const char *suffixes;
 };
 
 void agent_guest_start(struct agent_guest *guest, const struct agent_options *options);

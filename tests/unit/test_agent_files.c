@@ -309,6 +309,33 @@ static void same_names_are_returned_once(void **state)
                     "x=in;x!a file in artifacts/ has the same name;");
 }
 
+static void only_files_of_the_suffixes(void **state)
+{
+    const struct agent_options options = {
+        .language = "python", .flags = CORDON_EXEC_ARTIFACTS, .isolated = 1, .suffixes = "png,csv,x"};
+    run_and_collect(&options,
+                    "os.makedirs('d.png/e')\n"
+                    "for name in ('a.png', 'b.PNG', 'c.pngs', 'c.pn', 'csv', 'd.tar.csv', 'e.', 'f.x', "
+                    "'d.png/e/g.csv', 'd.png/h'):\n"
+                    "    open(name, 'w').write('1')\n"
+                    "os.symlink('a.png', 'artifacts/l.png'); os.symlink('a.png', 'artifacts/l'); leave(0)",
+                    &plenty, "a.png=1;b.PNG=1;d.png/e/g.csv=1;d.tar.csv=1;f.x=1;l.png!it is a symbolic link;");
+}
+
+static void a_flat_collection_looks_into_no_folder(void **state)
+{
+    const struct agent_options options = {
+        .language = "python", .flags = CORDON_EXEC_ARTIFACTS | CORDON_EXEC_FLAT, .isolated = 1};
+    run_and_collect(
+        &options,
+        "os.makedirs('d/e'); os.makedirs('artifacts/f'); os.symlink('d', 'z'); os.mkfifo('p')\n"
+        "for name in ('a', 'd/b', 'd/e/c', 'artifacts/f/d', 'artifacts/e', 'artifacts/a', 'artifacts/z', "
+        "'artifacts/p'):\n"
+        "    open(name, 'w').write(name)\n"
+        "leave(0)",
+        &plenty, "a=a;a!a file in the working directory has the same name;e=artifacts/e;p=artifacts/p;z=artifacts/z;");
+}
+
 static void what_is_written_while_running_only_counts_at_the_end(void **state)
 {
     run_and_collect(&isolated,
@@ -339,6 +366,8 @@ int main(void)
         cmocka_unit_test(put_files_are_no_artifacts_unless_changed),
         cmocka_unit_test(nothing_written_is_known_without_a_look),
         cmocka_unit_test(same_names_are_returned_once),
+        cmocka_unit_test(only_files_of_the_suffixes),
+        cmocka_unit_test(a_flat_collection_looks_into_no_folder),
         cmocka_unit_test(what_is_written_while_running_only_counts_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

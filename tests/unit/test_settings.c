@@ -328,6 +328,44 @@ static void all_texts_name_all_settings(void **state)
     cordon_settings_free(s);
 }
 
+static void the_executor_managers_forms(void **state)
+{
+    const enum cordon_door DOOR = CORDON_DOOR_EXECUTOR_MANAGER;
+    static const struct {
+        const char *text;
+        bool truth, warned;
+    } flags[] = {{"1", true, false},   {" TRUE ", true, false}, {"Yes", true, false},
+                 {"on", true, false},  {"", false, false},      {"off", false, false},
+                 {"No", false, false}, {"t", false, true},      {"unexpected", false, true}};
+    char pair[128];
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        (void)snprintf(pair, sizeof pair, "SANDBOX_EXECUTOR_MANAGER_ALLOW_UNAUTHENTICATED=%s", flags[i].text);
+        struct cordon_settings *s = load_settings(pair, NULL);
+        assert_int_equal(cordon_settings_bool(s, DOOR, CORDON_SET_EXECUTOR_OPEN), flags[i].truth);
+        assert_false(cordon_settings_bool(s, CORDON_DOOR_NATIVE, CORDON_SET_EXECUTOR_OPEN));
+        assert_int_equal(!!cordon_settings_warning(s, 0), flags[i].warned);
+        cordon_settings_free(s);
+    }
+    struct cordon_settings *s = load_settings("SANDBOX_BASE_PYTHON_IMAGE=reg.local:5000/a/Py-extra:1.2",
+                                              "SANDBOX_BASE_NODEJS_IMAGE=infiniflow/sandbox-base-nodejs:latest",
+                                              "SANDBOX_EXECUTOR_MANAGER_PORT= 9400 ", "SANDBOX_CONTAINER_NETWORK= NONE",
+                                              "SANDBOX_RUN_RATE_LIMIT=5 Per Minute", NULL);
+    assert_string_equal(cordon_settings_string(s, DOOR, CORDON_SET_TEMPLATE_PYTHON), "py-extra");
+    assert_string_equal(cordon_settings_string(s, DOOR, CORDON_SET_TEMPLATE_JAVASCRIPT), "");
+    assert_string_equal(cordon_settings_item(s, CORDON_DOOR_NATIVE, CORDON_SET_LISTEN, 0), "127.0.0.1:9400");
+    assert_false(cordon_settings_bool(s, DOOR, CORDON_SET_EXECUTOR_NETWORK));
+    cordon_settings_free(s);
+    s = load_settings("CORDON_LISTEN=0.0.0.0:1", "SANDBOX_EXECUTOR_MANAGER_PORT=9400",
+                      NULL); /* no conflict: gives way */
+    assert_string_equal(cordon_settings_item(s, CORDON_DOOR_NATIVE, CORDON_SET_LISTEN, 0), "0.0.0.0:1");
+    assert_null(cordon_settings_item(s, CORDON_DOOR_NATIVE, CORDON_SET_LISTEN, 1));
+    cordon_settings_free(s);
+    assert_has(refused("SANDBOX_CONTAINER_NETWORK=bridge", NULL), "none is needed");
+    assert_has(refused("SANDBOX_RUN_RATE_LIMIT=5", NULL), "one rate, such as 120/minute");
+    assert_has(refused("SANDBOX_BASE_PYTHON_IMAGE=a b", NULL), "a template's name");
+    assert_has(refused("SANDBOX_EXECUTOR_MANAGER_PORT=0", NULL), "a port from 1 to 65535");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +383,7 @@ int main(void)
         cmocka_unit_test(rows_must_agree),
         cmocka_unit_test(the_doors_name_is_the_aliass),
         cmocka_unit_test(all_texts_name_all_settings),
+        cmocka_unit_test(the_executor_managers_forms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
