@@ -336,7 +336,7 @@ struct cordon_backend {
 
     /* --- guests that are kept --- */
 
-    /* Makes a guest: 0 and *ret, to be given back by guest_release or guest_destroy. BUSY, UNAVAILABLE, CANCELLED. */
+    /* Makes a guest: 0 and *ret, to be given back by guest_release. BUSY, UNAVAILABLE, CANCELLED. */
     int (*guest_create)(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
                         struct cordon_error *err);
     /* Finds a guest again that an earlier process (or handle) left alive; its programs go on, streams are attached
@@ -344,8 +344,9 @@ struct cordon_backend {
     int (*guest_adopt)(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err);
     /* Forgets the handle, the guest lives on for whoever adopts it. No stream of it may be open. NULL is allowed. */
     void (*guest_release)(struct cordon_guest_handle *guest);
-    /* Ends the guest, in whatever condition it is, within 5 s; streams that are open end with GONE. Takes the handle.
-     * Idempotent by id: it is fine when the guest was gone already. */
+    /* Ends the guest, in whatever condition it is, within 5 s; streams that are open, and calls of other threads that
+     * are under way, end with GONE. The handle stays, to be given back by guest_release. Fine when it was gone already.
+     */
     int (*guest_destroy)(struct cordon_guest_handle *guest, struct cordon_error *err);
     /* Idempotent. After pause returned nothing of the guest's code runs. */
     int (*guest_pause)(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err);
@@ -353,6 +354,8 @@ struct cordon_backend {
     enum cordon_guest_condition (*guest_condition)(struct cordon_guest_handle *guest); /* no waiting */
     /* A descriptor that becomes readable once the guest is gone; borrowed while the handle lives. */
     int (*guest_watch)(struct cordon_guest_handle *guest);
+    /* How many of its programs run now, and when (CLOCK_MONOTONIC, microseconds) that changed last; no waiting. */
+    uint32_t (*guest_running)(struct cordon_guest_handle *guest, uint64_t *changed_us);
     int (*guest_usage)(struct cordon_guest_handle *guest, struct cordon_guest_usage *ret, struct cordon_error *err);
     /* Its programs; each is called once for every one, running ones first, with pointers that hold during the call. */
     int (*guest_execs)(struct cordon_guest_handle *guest,

@@ -27,6 +27,7 @@
 
 #include "agent/driver.h"
 #include "agent/launch.h"
+#include "agent/pace.h"
 #include "base/buf.h"
 #include "proto/frame.h"
 
@@ -37,7 +38,8 @@
 #define CORDON_AGENT_OUT_RESERVE (16u << 10) /* kept free for the agent's own frames */
 
 struct cordon_agent_config {
-    bool forked; /* mode forked, else spawn */
+    bool forked; /* mode forked, else … */
+    bool kept;   /* … mode kept, else spawn */
     bool isolated;
     bool told;    /* the guest's files tell memory_bytes and cpus already */
     bool awaited; /* a run waits for the interpreter */
@@ -115,7 +117,7 @@ struct cordon_agent_exec {
     bool counted; /* exit.processes_left is what it has to be */
     uint64_t settle_by_us;
     uint32_t denied;
-    uint64_t spent_us, rest_until_us; /* see pace.c; 0: no rest */
+    struct cordon_pace pace;
     char blocked[32];
 };
 
@@ -164,6 +166,9 @@ void cordon_agent_quit(struct cordon_agent *agent, int status, const char *why) 
 void cordon_agent_watch(struct cordon_agent *agent, int fd, short events, cordon_agent_on_event *on_event,
                         struct cordon_agent_exec *exec);
 
+/* kept.c: mode kept */
+_Noreturn void cordon_kept_main(const struct cordon_agent_config *config);
+
 /* out.c: the queue to the host */
 void cordon_agent_send(struct cordon_agent *agent, uint8_t type, uint16_t exec, const void *payload, uint32_t length);
 void cordon_agent_send_error(struct cordon_agent *agent, uint16_t exec, int code, const char *path, const char *fmt,
@@ -203,12 +208,15 @@ bool cordon_agent_link_pump(struct cordon_agent *agent, struct cordon_agent_exec
 void cordon_agent_link_open(struct cordon_agent_exec *exec);
 void cordon_agent_link_job(struct cordon_agent *agent, struct cordon_agent_exec *exec); /* hands exec->job over */
 
-/* pace.c: how much the agent does for a program. Spend for each small thing that it wants; then there may be a rest. */
+/* pace.c, for an exec */
 #define CORDON_AGENT_SMALL 4096 /* bytes that are more than a small thing */
 void cordon_agent_pace_spend(struct cordon_agent_exec *exec, unsigned things);
 bool cordon_agent_pace_rests(struct cordon_agent_exec *exec);
 
 /* notify.c: denied system calls */
+#define CORDON_NOTIFY_AGAIN (-1)              /* nothing was answered */
+#define CORDON_NOTIFY_END (-2)                /* the listener is of no more use */
+int cordon_agent_notify_answer(int listener); /* answers one that waits: its call's number, or one of these */
 void cordon_agent_notify_watch(struct cordon_agent *agent, struct cordon_agent_exec *exec);
 void cordon_agent_notify_setup(int listener);
 

@@ -103,6 +103,9 @@ static void handle_frames(struct cordon_agent *agent)
             cordon_agent_quit(agent, 1, "the host sent what is no frame");
         if (n == 0)
             break;
+        bool known = frame.type < sizeof handlers / sizeof *handlers && handlers[frame.type];
+        if (frame.type != CORDON_FRAME_EXEC && !known)
+            cordon_agent_quit(agent, 1, "the host sent a frame for a kept guest");
         if (frame.type != CORDON_FRAME_EXEC) {
             handlers[frame.type](agent, &frame);
             used += (size_t)n;

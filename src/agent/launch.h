@@ -6,6 +6,7 @@
  *
  * MODE   forked    the interpreter is forked into the guest by a zygote; the agent gets the ends of its pipes
  *        spawn     the agent starts the interpreter itself (node, bash, a fresh python) and parks it
+ *        kept      nothing is parked: the guest stays, and the host starts what it likes (agent/kept.h)
  * KEYs   language=python|javascript|bash   what to park (mode spawn)
  *        code_uid=N code_gid=N             the uid and gid of the code, in the agent's user namespace
  *        workdir=PATH                      /home/user in a guest; the private directory with `none`
@@ -26,13 +27,14 @@ enum cordon_agent_fd {
     CORDON_AGENT_CHANNEL = 3, /* guest protocol, stream socket */
     CORDON_AGENT_READY = 4,   /* pipe write end; see CORDON_DRIVER_READY_FD */
     CORDON_AGENT_FILTER = 5,  /* sealed memfd: struct sock_filter[] for the code; empty file: no filter (`none`) */
-    CORDON_AGENT_DRIVER = 6,  /* mode forked: the agent's end of the driver socket */
+    CORDON_AGENT_DRIVER = 6,  /* mode forked: the agent's end of the driver socket; mode kept: a SEQPACKET socket on
+                                 which the warden brings a new channel, one byte and the descriptor */
     CORDON_AGENT_STDIN = 7,   /* mode forked: write end */
     CORDON_AGENT_STDOUT = 8,  /* mode forked: read end */
     CORDON_AGENT_STDERR = 9,  /* mode forked: read end */
     CORDON_AGENT_CGROUPS = 10 /* 10…: cgroup.procs of the code's cgroups, opened by the warden; may be none */
 };
-#define CORDON_AGENT_CGROUPS_MAX 5
+#define CORDON_AGENT_CGROUPS_MAX 6
 
 /* In an interpreter (both modes): the driver's end of its socket, and the ready pipe. When the driver is rehearsed and
  * waits for its job it writes one byte to the pipe and closes it. The agent writes nothing, and closes its copy when it

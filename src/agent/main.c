@@ -96,9 +96,12 @@ static bool parse_config(struct cordon_agent_config *config, int argc, char **ar
 {
     *config = (struct cordon_agent_config){
         .language = "", .workdir = "", .interpreter = "", .driver = "", .open_files = 1024};
-    if (argc < 2 || (strcmp(argv[1], "forked") != 0 && strcmp(argv[1], "spawn") != 0))
+    if (argc < 2)
         return false;
     config->forked = strcmp(argv[1], "forked") == 0;
+    config->kept = strcmp(argv[1], "kept") == 0;
+    if (!config->forked && !config->kept && strcmp(argv[1], "spawn") != 0)
+        return false;
     for (int i = 2; i < argc; i++) {
         const char *equals = strchr(argv[i], '=');
         if (!equals || !parse_key(config, argv[i], (size_t)(equals - argv[i]), equals + 1)) {
@@ -108,7 +111,7 @@ static bool parse_config(struct cordon_agent_config *config, int argc, char **ar
     }
     while (config->cgroups < CORDON_AGENT_CGROUPS_MAX && fcntl(CORDON_AGENT_CGROUPS + config->cgroups, F_GETFD) >= 0)
         config->cgroups++;
-    return *config->workdir == '/' && (config->forked || *config->interpreter);
+    return *config->workdir == '/' && (config->forked || config->kept || *config->interpreter);
 }
 
 static void set_nonblocking(int fd)
@@ -224,7 +227,7 @@ static const struct timespec *next_timeout(const struct cordon_agent *agent, str
             sooner(&when, exec->settle_by_us);
         if (exec->state == CORDON_AGENT_RUNNING) {
             sooner(&when, exec->deadline_us);
-            sooner(&when, exec->rest_until_us);
+            sooner(&when, exec->pace.rest_until_us);
         }
     }
     if (agent->reap_again)
@@ -276,6 +279,8 @@ int cordon_agent_main(int argc, char **argv)
     }
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* a second lock: the code has another uid */
     keep_priority();
+    if (agent->config.kept)
+        cordon_kept_main(&agent->config);
     set_up_signals(agent);
     set_up_files(agent);
     park(agent);

@@ -49,18 +49,28 @@ static void remember(struct cordon_agent_exec *exec, int number)
 }
 
 /* ENOENT is a caller that was killed meanwhile; anything else but an interruption is the listener's end. */
-static bool answer_one(struct cordon_agent_exec *exec)
+int cordon_agent_notify_answer(int listener)
 {
     union request request;
     union answer answer;
     memset(&request, 0, sizeof request);
     memset(&answer, 0, sizeof answer);
-    if (ioctl(exec->listener, SECCOMP_IOCTL_NOTIF_RECV, &request) < 0)
-        return errno == ENOENT || errno == EINTR;
-    remember(exec, request.notif.data.nr);
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request) < 0)
+        return errno == ENOENT || errno == EINTR ? CORDON_NOTIFY_AGAIN : CORDON_NOTIFY_END;
+    int number = request.notif.data.nr;
     answer.resp.id = request.notif.id;
-    answer.resp.error = -cordon_filter_denied_errno(request.notif.data.nr);
-    return ioctl(exec->listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) == 0 || errno == ENOENT;
+    answer.resp.error = -cordon_filter_denied_errno(number);
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && errno != ENOENT)
+        return CORDON_NOTIFY_END;
+    return number < 0 ? CORDON_NOTIFY_AGAIN : number;
+}
+
+static bool answer_one(struct cordon_agent_exec *exec)
+{
+    int number = cordon_agent_notify_answer(exec->listener);
+    if (number >= 0)
+        remember(exec, number);
+    return number != CORDON_NOTIFY_END;
 }
 
 static void on_notify(struct cordon_agent *agent, struct cordon_agent_exec *exec, short events)

@@ -39,6 +39,7 @@
 #define STACK_SIZE (256u << 10) /* of the joiner, and what process 1 goes on with */
 #define LOW_FDS 32              /* kept occupied, so that what a job brings is above every fixed number */
 #define ARGUMENTS 11
+#define OWN_CAPABILITIES 7 /* of every agent */
 
 struct work {
     struct cordon_nursery_job job;
@@ -58,6 +59,11 @@ static void say(enum cordon_nursery_part part, int status, const char *stage, co
     (void)snprintf(work.report.stage, sizeof work.report.stage, "%s", stage); /* a cut name is still a name */
     if (cordon_send_fds(work.control, &work.report, sizeof work.report, fds, nfds, 0) < 0)
         _exit(1); /* the warden is gone */
+}
+
+static size_t fixed_of(const struct cordon_nursery_job *job)
+{
+    return job->forked ? CORDON_NURSERY_FORKED : job->kept ? CORDON_NURSERY_KEPT : CORDON_NURSERY_SPAWN;
 }
 
 /* --- process 1 --- */
@@ -85,10 +91,13 @@ static int tell_namespaces(void)
 /* The agent keeps what it needs in its own user namespace: ending the code, becoming the code, remounting the tmpfs. */
 static int keep_capabilities(void)
 {
-    static const int kept[] = {CAP_KILL, CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_SYS_ADMIN, CAP_CHOWN, CAP_FOWNER};
+    static const int kept[] = {CAP_KILL, CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_SYS_ADMIN, CAP_CHOWN, CAP_FOWNER,
+                               /* for the root of a kept guest, see isolate/code.c */
+                               CAP_DAC_OVERRIDE, CAP_FSETID, CAP_NET_BIND_SERVICE};
+    const size_t count = work.job.kept ? sizeof kept / sizeof *kept : OWN_CAPABILITIES;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+    for (size_t i = 0; i < count; i++)
         data[kept[i] / 32].permitted |= 1u << (kept[i] % 32);
     for (size_t i = 0; i < 2; i++)
         data[i].effective = data[i].permitted;
@@ -108,7 +117,7 @@ static int place_descriptors(void)
 {
     int places[CORDON_AGENT_CGROUPS + CORDON_AGENT_CGROUPS_MAX];
     const int count = sizeof places / sizeof *places;
-    size_t fixed = work.job.forked ? CORDON_NURSERY_FORKED : CORDON_NURSERY_SPAWN;
+    size_t fixed = fixed_of(&work.job);
     for (int i = 0; i < count; i++)
         places[i] = -1;
     places[0] = places[1] = work.null;
@@ -151,11 +160,11 @@ static _Noreturn void become_agent(void)
     (void)snprintf(texts[8], sizeof texts[8], "workdir=%s", CORDON_ROOT_HOME);
     (void)snprintf(texts[9], sizeof texts[9], "processes=%u", job->processes);
     (void)snprintf(texts[10], sizeof texts[10], "awaited=%u", job->awaited != 0);
-    static char name[] = "cordon-agent", forked[] = "forked", spawn[] = "spawn", isolated[] = "isolated=1",
-                told[] = "told=1";
+    static char name[] = "cordon-agent", forked[] = "forked", spawn[] = "spawn", kept[] = "kept",
+                isolated[] = "isolated=1", told[] = "told=1";
     static char *argv[ARGUMENTS + 5] = {name, spawn, isolated, told};
-    if (job->forked)
-        argv[1] = forked;
+    if (job->forked || job->kept)
+        argv[1] = job->forked ? forked : kept;
     for (int i = 0; i < ARGUMENTS; i++)
         argv[4 + i] = texts[i];
     _exit(cordon_agent_main(ARGUMENTS + 4, argv));
@@ -173,6 +182,8 @@ static _Noreturn void process_one(void)
                                             .data = &work.job,
                                             .code_uid = work.job.code_uid,
                                             .agent_uid = work.job.agent_uid,
+                                            .kept = work.job.kept,
+                                            .root_there = work.job.root_there,
                                             .disk_bytes = work.job.disk_bytes,
                                             .disk_inodes = work.job.disk_inodes};
     const char *stage = "";
@@ -224,7 +235,7 @@ static int join(void *unused)
 
 static void run_job(void)
 {
-    size_t fixed = work.job.forked ? CORDON_NURSERY_FORKED : CORDON_NURSERY_SPAWN;
+    size_t fixed = fixed_of(&work.job);
     work.report = (struct cordon_nursery_report){0};
     work.job.language[sizeof work.job.language - 1] = '\0';
     work.job.interpreter[sizeof work.job.interpreter - 1] = '\0';

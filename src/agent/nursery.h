@@ -27,7 +27,8 @@ enum cordon_nursery_fd {
     CORDON_NURSERY_READY,
     CORDON_NURSERY_SPAWN, /* this many of a job in mode spawn, then the cgroup.procs */
     CORDON_NURSERY_DRIVER = CORDON_NURSERY_SPAWN,
-    CORDON_NURSERY_STDIN,
+    CORDON_NURSERY_KEPT, /* this many in mode kept: its control socket is where a driver's is */
+    CORDON_NURSERY_STDIN = CORDON_NURSERY_KEPT,
     CORDON_NURSERY_STDOUT,
     CORDON_NURSERY_STDERR,
     CORDON_NURSERY_FORKED /* this many in mode forked */
@@ -35,9 +36,11 @@ enum cordon_nursery_fd {
 
 struct cordon_nursery_job {
     uint64_t seq;
-    uint32_t forked;       /* mode forked, else spawn */
+    uint32_t forked;       /* mode forked, else … */
+    uint32_t kept;         /* … mode kept, else spawn */
     uint32_t awaited;      /* a run waits for this guest */
     uint32_t host_network; /* stays in the nursery's network namespace */
+    uint32_t root_there;
     uint32_t cgroups;
     uint32_t cpus, open_files, processes;
     uid_t code_uid, agent_uid;

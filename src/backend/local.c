@@ -10,11 +10,15 @@
 #include "backend/builtin.h"
 #include "base/error.h"
 #include "guest/guest.h"
+#include "guest/kept.h"
 
 static const struct cordon_guest_backend self = {.name = "local", .isolation = CORDON_ISOLATION_NAMESPACE};
 
 /* What capabilities() returned stays valid for ever, so there is one set for each word a warden can say. */
-enum { ABILITIES = CORDON_ABLE_MEMORY | CORDON_ABLE_PIDS | CORDON_ABLE_CPU | CORDON_ABLE_AGENT_PROTECTED };
+enum {
+    ABILITIES =
+        CORDON_ABLE_MEMORY | CORDON_ABLE_PIDS | CORDON_ABLE_CPU | CORDON_ABLE_AGENT_PROTECTED | CORDON_ABLE_FREEZE
+};
 enum { KINDS = (1 << CORDON_GUEST_KIND__COUNT) - 1 };
 static struct cordon_capabilities sets[ABILITIES + 1][KINDS + 1];
 static pthread_once_t sets_made = PTHREAD_ONCE_INIT;
@@ -41,6 +45,8 @@ static void make_sets(void)
             set->pids_limit = abilities & CORDON_ABLE_PIDS;
             set->cpu_limit = abilities & CORDON_ABLE_CPU;
             set->agent_protected = abilities & CORDON_ABLE_AGENT_PROTECTED;
+            set->guests = kinds & 1u << CORDON_GUEST_KEPT;
+            set->pause = abilities & CORDON_ABLE_FREEZE ? CORDON_PAUSE_FREEZE : CORDON_PAUSE_NONE;
             set->languages = cordon_backend_languages(kinds);
         }
     }
@@ -82,4 +88,21 @@ const struct cordon_backend cordon_backend_local = {
     .run_open = run_open,
     .run_next = cordon_guest_run_next,
     .run_close = cordon_guest_run_close,
+    .guest_create = cordon_kept_create,
+    .guest_adopt = cordon_kept_adopt,
+    .guest_release = cordon_kept_release,
+    .guest_destroy = cordon_kept_destroy,
+    .guest_pause = cordon_kept_pause,
+    .guest_resume = cordon_kept_resume,
+    .guest_condition = cordon_kept_condition,
+    .guest_watch = cordon_kept_watch,
+    .guest_running = cordon_kept_running,
+    .guest_usage = cordon_kept_usage,
+    .guest_execs = cordon_kept_execs,
+    .guest_port = cordon_kept_port,
+    .guest_open = cordon_kept_open,
+    .stream_next = cordon_kept_stream_next,
+    .stream_write = cordon_kept_stream_write,
+    .stream_control = cordon_kept_stream_control,
+    .stream_close = cordon_kept_stream_close,
 };

@@ -151,7 +151,8 @@ struct cordon_guest_metrics {
 };
 int cordon_guests_metrics(const char *tenant, const char *id, struct cordon_guest_metrics *ret,
                           struct cordon_error *err);
-/* What happened to it, oldest first: at most the newest 200 are kept, beyond its end as long as its tombstone. */
+/* What happened to it, oldest first: at most the newest 200 are kept, beyond its end as long as its tombstone, but not
+ * beyond this process. */
 struct cordon_guest_note {
     int64_t at_us;
     const char *what; /* "created", "paused", "resumed", "extended", "exec", "exit", "adopted", "gone" */
@@ -215,12 +216,24 @@ struct cordon_guests_counts {
 };
 void cordon_guests_count(const char *tenant, struct cordon_guests_counts *ret);
 
-/* The daemon's part. setup: reads the registry, adopts what lives, makes tombstones of the rest; starts the one thread
- * that watches lifetimes, idleness and deaths. store is borrowed until done. */
-struct cordon_guest_registry;
+/*
+ * The registry: one record a guest, living or gone, by id; and one of the id "node". Any thread; both pointers are
+ * borrowed until cordon_guests_done. (Implemented by the store.)
+ */
+struct cordon_guest_registry {
+    void *context;
+    int (*put)(void *context, const char *id, const char *record, size_t size, struct cordon_error *err);
+    int (*remove)(void *context, const char *id, struct cordon_error *err);
+    /* row must not call the registry. */
+    int (*each)(void *context, void (*row)(void *row_context, const char *id, const char *record, size_t size),
+                void *row_context, struct cordon_error *err);
+};
+/* The daemon's part. setup: reads the registry, and starts the one thread that watches lifetimes, idleness and deaths.
+ * registry NULL: nothing outlives this process. */
 int cordon_guests_setup(const struct cordon_settings *settings, const struct cordon_guest_registry *registry,
                         struct cordon_error *err);
-void cordon_guests_done(
-    void); /* streams are ended; the guests live on for the next daemon's gateway, if their warden does */
+/* There is a warden now: adopts what lives, makes tombstones of the rest. Once, before the first request. */
+void cordon_guests_adopt(void);
+void cordon_guests_done(void); /* the guests live on for the next gateway, if their warden does */
 
 #endif

@@ -15,7 +15,7 @@
 #include "base/fd.h"
 #include "guest/internal.h"
 
-#define GRANT_FDS 4
+#define GRANT_FDS 7
 #define PAUSE_US 5000u
 
 void cordon_lease_close(struct cordon_lease *lease)
@@ -25,6 +25,9 @@ void cordon_lease_close(struct cordon_lease *lease)
     cordon_close(&lease->memory_peak);
     cordon_close(&lease->memory_events);
     cordon_close(&lease->cpu_usage);
+    cordon_close(&lease->memory_now);
+    cordon_close(&lease->memory_stat);
+    cordon_close(&lease->pids_now);
 }
 
 /* Waits for fd: 1 when it is readable or at its end, 0 when the time is over, -ECANCELED when the client left. */
@@ -65,6 +68,8 @@ static int ask(const struct cordon_warden_acquire *wanted, int *lease)
 
 static int refused(const struct cordon_warden_grant *grant, struct cordon_error *err)
 {
+    if (grant->status == -ESRCH)
+        return cordon_fail(err, -ESRCH, CORDON_ERROR_GONE, "the guest is no more: its warden does not know it");
     bool busy = grant->status == -EAGAIN || grant->status == -EBUSY;
     if (grant->status == -ENXIO) /* no template of that name */
         return cordon_fail(err, grant->status, CORDON_ERROR_NOT_FOUND, "%.400s", grant->why);
@@ -76,7 +81,8 @@ static int refused(const struct cordon_warden_grant *grant, struct cordon_error 
 static int take_grant(struct cordon_warden_grant *grant, ssize_t size, int *fds, size_t nfds, struct cordon_lease *ret,
                       struct cordon_error *err)
 {
-    int *const places[GRANT_FDS] = {&ret->channel, &ret->memory_peak, &ret->memory_events, &ret->cpu_usage};
+    int *const places[GRANT_FDS] = {&ret->channel,    &ret->memory_peak, &ret->memory_events, &ret->cpu_usage,
+                                    &ret->memory_now, &ret->memory_stat, &ret->pids_now};
     size_t used = 0;
     bool whole = size == (ssize_t)sizeof *grant && grant->version == CORDON_WARDEN_VERSION;
     grant->why[sizeof grant->why - 1] = '\0';
@@ -98,6 +104,7 @@ static int take_grant(struct cordon_warden_grant *grant, ssize_t size, int *fds,
     ret->oom_kill_base = grant->oom_kill_base;
     ret->cpu_usage_base = grant->cpu_usage_base;
     ret->warm = grant->warm == 1;
+    ret->paused = grant->paused == 1;
     return 0;
 }
 
@@ -105,7 +112,7 @@ static int take_grant(struct cordon_warden_grant *grant, ssize_t size, int *fds,
 static int receive(struct cordon_lease *ret, struct cordon_error *err)
 {
     struct cordon_warden_grant grant = {0};
-    int fds[GRANT_FDS] = {-1, -1, -1, -1};
+    int fds[GRANT_FDS] = {-1, -1, -1, -1, -1, -1, -1};
     size_t nfds = GRANT_FDS;
     ssize_t n = cordon_recv_fds(ret->lease, &grant, sizeof grant, fds, &nfds, 0);
     if (n == 0 || n == -ECONNRESET)

@@ -22,12 +22,14 @@ bool cordon_imports_data(const char *code, size_t size);
 /* What a lease gives. Descriptors are -1 where the host has no such file. */
 struct cordon_lease {
     int lease, channel, memory_peak, memory_events, cpu_usage;
+    int memory_now, memory_stat, pids_now; /* of kept guests */
     uint64_t oom_kill_base, cpu_usage_base;
-    bool warm;
+    bool warm, paused;
 };
-#define CORDON_LEASE_NONE ((struct cordon_lease){-1, -1, -1, -1, -1, 0, 0, false})
+#define CORDON_LEASE_NONE ((struct cordon_lease){-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, false, false})
 
-/* acquire.c: 0, or negative with err: BUSY, UNAVAILABLE, CANCELLED, INFRASTRUCTURE. */
+/* acquire.c: 0, or negative with err: BUSY, UNAVAILABLE, CANCELLED, INFRASTRUCTURE; GONE where a guest to be adopted is
+ * not there. */
 int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd, struct cordon_lease *ret,
                       struct cordon_error *err);
 void cordon_lease_close(struct cordon_lease *lease); /* ends the guest */

@@ -264,7 +264,8 @@ struct cordon_guest_event cordon_guest_reader_next(struct cordon_guest_reader *r
         return event_of(CORDON_GUEST_MORE);
     *used = (size_t)n;
     unsigned row = (unsigned)frame.type - CORDON_FRAME_HELLO; /* parse let only known types pass */
-    if (!(rows[row].states & IN(reader->state)) || (is_artifact(frame.type) && !reader->collecting))
+    if (row >= sizeof rows / sizeof *rows || !(rows[row].states & IN(reader->state)) ||
+        (is_artifact(frame.type) && !reader->collecting))
         return violation(reader, "a frame came out of order");
     if (frame.exec != reader->exec && frame.type != CORDON_FRAME_HELLO && frame.type != CORDON_FRAME_ERROR)
         return violation(reader, "a frame came for another program");

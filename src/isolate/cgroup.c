@@ -35,7 +35,9 @@
 
 static const char *read_proc(const char *path, char *text)
 {
-    return cordon_read_file(AT_FDCWD, path, text, PROC_TEXT) < 0 ? "" : text;
+    if (cordon_read_file(AT_FDCWD, path, text, PROC_TEXT) < 0)
+        *text = '\0';
+    return text;
 }
 
 static bool is_instance(const char *name)
@@ -152,6 +154,25 @@ static int open_tree_of(struct cordon_cgroup_root *root, const struct cordon_cgr
     return 0;
 }
 
+static bool has_v2(const struct cordon_cgroup_root *root)
+{
+    for (size_t i = 0; i < root->count; i++)
+        if (root->trees[i].place.v2)
+            return true;
+    return false;
+}
+
+/* Where no tree is v2, groups for freezing are made apart. Without them kept guests just can't pause. */
+static void open_freezer(struct cordon_cgroup_root *root, const char *mountinfo, const char *self)
+{
+    char why[256];
+    root->freezer.base = root->freezer.group = -1;
+    if (!root->count || has_v2(root) || cordon_cgroup_find_freezer(mountinfo, self, &root->freezer.place) < 0)
+        return;
+    if (cordon_cgroup_tree_plain(&root->freezer, root->group, why) < 0)
+        cordon_cgroup_tree_close(&root->freezer, root->group);
+}
+
 static int open_trees(struct cordon_cgroup_root *root)
 {
     cordon_autofree char *mountinfo = malloc(PROC_TEXT);
@@ -159,13 +180,15 @@ static int open_trees(struct cordon_cgroup_root *root)
     struct cordon_cgroup_place places[CORDON_CGROUP_PLACES];
     if (!mountinfo || !self)
         return -ENOMEM;
-    size_t count =
-        cordon_cgroup_find(read_proc("/proc/self/mountinfo", mountinfo), read_proc("/proc/self/cgroup", self), places);
+    (void)read_proc("/proc/self/mountinfo", mountinfo); /* empty where it can't be read */
+    (void)read_proc("/proc/self/cgroup", self);
+    size_t count = cordon_cgroup_find(mountinfo, self, places);
     for (size_t i = 0; i < count; i++) {
         int r = open_tree_of(root, &places[i]);
         if (r < 0)
             return r;
     }
+    open_freezer(root, mountinfo, self);
     bool all = cordon_cgroup_has_memory(root) && cordon_cgroup_has_pids(root) && cordon_cgroup_has_cpu(root);
     if (all)
         root->reason[0] = '\0';
@@ -183,7 +206,7 @@ int cordon_cgroup_root_open(const char *instance, struct cordon_cgroup_root **re
     struct cordon_cgroup_root *root = calloc(1, sizeof *root);
     if (!root)
         return cordon_fail_errno(err, -ENOMEM, "open control groups");
-    root->lock = -1;
+    root->lock = root->freezer.base = root->freezer.group = -1;
     (void)snprintf(root->group, sizeof root->group, CORDON_CGROUP_PREFIX "%s", instance); /* checked above */
     int r = open_trees(root);
     if (r < 0) {
@@ -205,6 +228,7 @@ void cordon_cgroup_root_close(struct cordon_cgroup_root *root)
         return;
     for (size_t i = 0; i < root->count; i++)
         cordon_cgroup_tree_close(&root->trees[i], root->group);
+    cordon_cgroup_tree_close(&root->freezer, root->group);
     cordon_close(&root->lock);
     free(root);
 }
@@ -227,4 +251,9 @@ bool cordon_cgroup_has_pids(const struct cordon_cgroup_root *root)
 bool cordon_cgroup_has_cpu(const struct cordon_cgroup_root *root)
 {
     return root->controllers & CORDON_CGROUP_CPU;
+}
+
+bool cordon_cgroup_has_freezer(const struct cordon_cgroup_root *root)
+{
+    return root->freezer.group >= 0 || has_v2(root);
 }

@@ -53,6 +53,30 @@ int cordon_cgroup_slot_unsettle(struct cordon_cgroup_slot *slot, struct cordon_e
  * depends on what the guest did. False: processes are still inside. */
 bool cordon_cgroup_slot_recycle(struct cordon_cgroup_slot *slot);
 void cordon_cgroup_slot_remove(struct cordon_cgroup_slot *slot);
+/*
+ * Freezing, for kept guests. A freezer is the slot's own group on v2, else a group of its own, in the v2 hierarchy
+ * (which freezes without any controller) or v1's: then the code has to join that one, too.
+ */
+bool cordon_cgroup_has_freezer(const struct cordon_cgroup_root *root);
+struct cordon_cgroup_freezer {
+    struct cordon_cgroup_root *root; /* NULL: none */
+    unsigned index;
+    int procs; /* cgroup.procs to join besides the slot's; -1: none */
+    int group; /* directory */
+};
+#define CORDON_CGROUP_FREEZER_NONE ((struct cordon_cgroup_freezer){NULL, 0, -1, -1})
+int cordon_cgroup_freezer_make(const struct cordon_cgroup_slot *slot, struct cordon_cgroup_freezer *ret,
+                               struct cordon_error *err);
+int cordon_cgroup_freezer_set(const struct cordon_cgroup_freezer *freezer, bool frozen); /* 0 or negative errno */
+int cordon_cgroup_freezer_frozen(const struct cordon_cgroup_freezer *freezer); /* 1: all that is in it stands still */
+void cordon_cgroup_freezer_done(struct cordon_cgroup_freezer *freezer);        /* thaws, forgets, removes its group */
+
+/* Files of a slot for reading: what its memory is now, its parts, how many processes. -1: not there. */
+enum cordon_cgroup_file { CORDON_CGROUP_MEMORY_NOW, CORDON_CGROUP_MEMORY_STAT, CORDON_CGROUP_PIDS_NOW };
+int cordon_cgroup_slot_open(const struct cordon_cgroup_slot *slot, enum cordon_cgroup_file file);
+/* Of a memory.stat: what is file cache and could be dropped. */
+uint64_t cordon_cgroup_read_cache(int fd);
+
 /* Reads "oom_kill N" of a memory_events fd, and the usage in microseconds of a cpu_usage fd, and a peak; 0 where
  * unreadable. */
 uint64_t cordon_cgroup_read_oom_kills(int fd);

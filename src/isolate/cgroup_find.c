@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "isolate/cgroup_find.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +13,8 @@ static const struct controller {
     const char *name;
     unsigned bit;
 } names[] = {
-    {"memory", CORDON_CGROUP_MEMORY},
-    {"pids", CORDON_CGROUP_PIDS},
-    {"cpu", CORDON_CGROUP_CPU},
-    {"cpuacct", CORDON_CGROUP_CPUACCT},
+    {"memory", CORDON_CGROUP_MEMORY},   {"pids", CORDON_CGROUP_PIDS},       {"cpu", CORDON_CGROUP_CPU},
+    {"cpuacct", CORDON_CGROUP_CPUACCT}, {"freezer", CORDON_CGROUP_FREEZER},
 };
 
 unsigned cordon_cgroup_controllers(const char *list, char separator)
@@ -143,8 +142,28 @@ size_t cordon_cgroup_find(const char *mountinfo, const char *self,
     char line[LINE_MAX_];
     struct cordon_cgroup_place place;
     while (count < CORDON_CGROUP_PLACES && (mountinfo = next_line(mountinfo, line))) {
-        if (read_mount(line, self, &place) && is_new(places, count, &place))
+        if (!read_mount(line, self, &place) || place.controllers == CORDON_CGROUP_FREEZER)
+            continue;
+        place.controllers &= ~(unsigned)CORDON_CGROUP_FREEZER;
+        if (is_new(places, count, &place))
             places[count++] = place;
     }
     return count;
+}
+
+int cordon_cgroup_find_freezer(const char *mountinfo, const char *self, struct cordon_cgroup_place *place)
+{
+    char line[LINE_MAX_];
+    struct cordon_cgroup_place found;
+    int r = -ENOENT;
+    while ((mountinfo = next_line(mountinfo, line))) {
+        if (!read_mount(line, self, &found) || (!found.v2 && !(found.controllers & CORDON_CGROUP_FREEZER)))
+            continue;
+        if (found.v2 || r < 0) /* v2 freezes five times as fast, and what is frozen there can be killed */
+            *place = found;
+        r = 0;
+        if (found.v2)
+            break;
+    }
+    return r;
 }

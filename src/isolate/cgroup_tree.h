@@ -26,14 +26,17 @@ struct cordon_cgroup_root {
     char reason[256];
     struct cordon_cgroup_tree trees[CORDON_CGROUP_PLACES];
     size_t count;
-    unsigned controllers; /* of all trees together */
-    int lock;             /* held while the instance lives */
+    unsigned controllers;              /* of all trees together */
+    struct cordon_cgroup_tree freezer; /* base -1: none of its own */
+    int lock;                          /* held while the instance lives */
 };
 
 /* Makes the place ready and opens it: 0, or negative errno with the reason in `why`. */
 int cordon_cgroup_tree_prepare(struct cordon_cgroup_tree *tree, char why[256]);
 /* Makes (or takes over, emptied) the group `name` in it. */
 int cordon_cgroup_tree_group(struct cordon_cgroup_tree *tree, const char *name, char why[256]);
+/* The same without preparing anything: a hierarchy that is wanted for its groups alone. */
+int cordon_cgroup_tree_plain(struct cordon_cgroup_tree *tree, const char *name, char why[256]);
 /* Removes the group with what is in it (name NULL: keeps it), and undoes what prepare did to the place. */
 void cordon_cgroup_tree_close(struct cordon_cgroup_tree *tree, const char *name);
 /* Kills what is in a group of ours and in the slots below it, and removes them: 0, -ENOENT, -EBUSY. */

@@ -103,12 +103,27 @@ static int become_limited(const struct cordon_code_profile *profile)
     return profile->open_files ? lower_limit(RLIMIT_NOFILE, profile->open_files) : 0;
 }
 
+/* The root of a kept guest may own, change and give away the guest's files, be any of its users, and use its low ports:
+ * what installing packages and starting services takes. All of it is within the guest's user namespace. */
+static uint64_t kept_capabilities(const struct cordon_code_profile *profile)
+{
+    static const int of_root[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID,
+                                  CAP_SETGID, CAP_SETUID,       CAP_KILL,   CAP_NET_BIND_SERVICE};
+    uint64_t kept = 0;
+    for (size_t i = 0; profile->root && i < sizeof of_root / sizeof *of_root; i++)
+        kept |= UINT64_C(1) << of_root[i];
+    return kept;
+}
+
 #ifndef CORDON_WEAKEN_CAPS
 static int drop_bounding_set(const struct cordon_code_profile *profile)
 {
     if (profile->keep_ids)
         return 0;
+    uint64_t kept = kept_capabilities(profile);
     for (unsigned long capability = 0; capability < 64; capability++) {
+        if (kept >> capability & 1)
+            continue;
         if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0)
             continue;
         if (errno == EINVAL) /* past the last one that this kernel knows */
@@ -183,9 +198,12 @@ static int drop_capabilities(const struct cordon_code_profile *profile)
     if (profile->keep_ids)
         return 0;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3];
-    memset(none, 0, sizeof none);
-    return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
+    struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3];
+    uint64_t kept = kept_capabilities(profile);
+    memset(left, 0, sizeof left);
+    for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
+        left[i].effective = left[i].permitted = left[i].inheritable = (uint32_t)(kept >> 32 * i);
+    return syscall(SYS_capset, &header, left) < 0 ? -errno : 0;
 }
 #endif
 

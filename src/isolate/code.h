@@ -18,6 +18,7 @@ struct cordon_code_profile {
     int filter_fd;       /* memfd of struct sock_filter[]; -1 or an empty file: none */
     const char *workdir; /* chdir here */
     int keep_ids;        /* 1: do not change ids or capabilities (`none`) */
+    int root;            /* 1: the root of a kept guest, which keeps what owning files and ids takes */
 };
 
 /* On success *listener is the seccomp notification fd (CLOEXEC; -1 without filter): send it to the agent, then close

@@ -94,6 +94,22 @@ static int bind_folders(void)
     return 0;
 }
 
+/* A kept guest's root writes in its own home, and programs of a kept guest may have terminals. */
+static int mount_kept(const struct cordon_root_guest *guest)
+{
+    static const char home[] = CORDON_ROOT_GUEST "/root";
+    if (!guest->kept)
+        return 0;
+    if (mkdir(home, 0700) < 0 || (guest->root_there && chown(home, 0, 0) < 0))
+        return -errno;
+    if (mount(home, CORDON_ROOT_ROOT_HOME, NULL, MS_BIND, NULL) < 0)
+        return -errno;
+    return mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,max=64") <
+                   0
+               ? -errno
+               : 0;
+}
+
 static int cover_proc(void)
 {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -124,6 +140,9 @@ int cordon_root_guest_mount(const struct cordon_root_guest *guest, const char **
     guest->tell(guest->data); /* a file that is missing fails its bind below */
     *stage = "bind the guest's folders";
     if ((r = bind_folders()) < 0)
+        return r;
+    *stage = "mount a kept guest's home of root and terminals";
+    if ((r = mount_kept(guest)) < 0)
         return r;
     *stage = "mount the guest's proc";
     if ((r = mount_proc(guest)) < 0)

@@ -113,7 +113,7 @@ static const struct {
     const char *path;
     mode_t mode;
 } dirs[] = {
-    {"etc", 0755},  {"dev", 0755}, {"dev/shm", 0755}, {"proc", 0555},      {"run", 0755},
+    {"etc", 0755},  {"dev", 0755}, {"dev/shm", 0755}, {"dev/pts", 0755},   {"proc", 0555}, {"run", 0755},
     {"tmp", 01777}, {"var", 0755}, {"home", 0755},    {"home/user", 0755}, {"root", 0700},
 };
 
@@ -124,6 +124,7 @@ static const struct {
     {"/proc/self/fd/0", "dev/stdin"},
     {"/proc/self/fd/1", "dev/stdout"},
     {"/proc/self/fd/2", "dev/stderr"},
+    {"pts/ptmx", "dev/ptmx"},
     {"/proc/mounts", "etc/mtab"},
     {"/usr/share/zoneinfo/UTC", "etc/localtime"},
     {"/tmp", "var/tmp"},

@@ -15,6 +15,7 @@
 #define CORDON_ROOT_OWN "/run/cordon"         /* the drivers and the zygote's code in the template */
 #define CORDON_ROOT_GUEST "/run/cordon-guest" /* a guest's tmpfs: only the agent may enter it */
 #define CORDON_ROOT_HOME "/home/user"
+#define CORDON_ROOT_ROOT_HOME "/root" /* of the root of a kept guest */
 
 /* Ids that every guest has. */
 #define CORDON_CODE_UID 1000u
@@ -59,6 +60,8 @@ int cordon_root_seal(struct cordon_error *err);
 struct cordon_root_guest {
     uid_t code_uid, agent_uid; /* in the guest's user namespace; all of the caller's gids are like its uids */
     uint64_t disk_bytes, disk_inodes;
+    bool kept;       /* it has a home of its root, and terminals */
+    bool root_there; /* the guest's user namespace has an id 0 */
     /* Creates the files of CORDON_ROOT_GUEST that tell of memory and CPUs: meminfo, cpuinfo, stat, loadavg. */
     void (*tell)(const void *data);
     const void *data;

@@ -36,6 +36,13 @@ enum cordon_frame_type {
     CORDON_FRAME_FILE_DATA,
     CORDON_FRAME_FILE_CLOSE,
     CORDON_FRAME_COLLECT, /* fields LIMITS: return the artifacts of an ended exec */
+    /* host to a kept guest; exec is the number of an operation (proto/kept.h) */
+    CORDON_FRAME_SETUP = 16, /* exec 0; fields LIMITS, ENV…: once, first */
+    CORDON_FRAME_OPEN,       /* fields, OPERATION among them: start an operation */
+    CORDON_FRAME_WRITE,      /* u8 enum cordon_stream_to · bytes: within the window */
+    CORDON_FRAME_WINDOW,     /* u32: so many more bytes of payload may be sent for it */
+    CORDON_FRAME_CONTROL, /* u32 enum cordon_control · u32 value; exec 0: u32 enum cordon_kept_notice · u32 value */
+    CORDON_FRAME_CLOSE,   /* the host is done with it; answered by CLOSED */
     /* guest to host */
     CORDON_FRAME_HELLO = 64,    /* u32 version: sent once, first */
     CORDON_FRAME_STARTED,       /* the program has its code */
@@ -50,7 +57,22 @@ enum cordon_frame_type {
     CORDON_FRAME_ARTIFACT_DROPPED, /* fields PATH, REASON, SIZE */
     CORDON_FRAME_COLLECTED,        /* no more artifacts */
     CORDON_FRAME_ERROR,            /* fields CODE_NUMBER (errno), REASON, PATH: what was asked can not be done */
-    CORDON_FRAME_STDIN_CREDIT      /* u32 bytes: as much more stdin may be sent, beyond CORDON_STDIN_WINDOW */
+    CORDON_FRAME_STDIN_CREDIT,     /* u32 bytes: as much more stdin may be sent, beyond CORDON_STDIN_WINDOW */
+    /* a kept guest to the host */
+    CORDON_FRAME_READY = 96, /* u32 version · u32 epoch: first on each channel; what was open before is closed */
+    CORDON_FRAME_RUNNING,    /* u32: how many programs run now; exec 0 */
+    CORDON_FRAME_BEGAN,      /* u32 pid */
+    CORDON_FRAME_OUTPUT,     /* u8 enum cordon_output · bytes */
+    CORDON_FRAME_ENDED,      /* struct cordon_ended: all output came before */
+    CORDON_FRAME_ENTRY,      /* fields: a file */
+    CORDON_FRAME_CHANGE,     /* fields CHANGE, PATH, and those of an entry where there is one */
+    CORDON_FRAME_INFO,       /* fields: a program */
+    CORDON_FRAME_DISK,       /* u64 used · u64 total */
+    CORDON_FRAME_DONE,       /* it went well */
+    CORDON_FRAME_FAILED,     /* fields CODE_NUMBER, REASON */
+    CORDON_FRAME_CLOSED,     /* nothing more comes of it: the number is free */
+    CORDON_FRAME_TAKEN,      /* u8 enum cordon_stream_to · u32: so many more bytes may be written to it */
+    CORDON_FRAME_PORT        /* with the connected socket as SCM_RIGHTS */
 };
 
 struct cordon_frame {
@@ -86,7 +108,27 @@ enum cordon_field_tag {
     CORDON_FIELD_CODE_NUMBER, /* u32 errno */
     CORDON_FIELD_TIMEOUT,     /* u64 microseconds: the agent ends the program then should the host be held up */
     CORDON_FIELD_COUNT,       /* u32: for how many artifacts an ARTIFACT_DROPPED stands; 1 when left out */
-    CORDON_FIELD_SUFFIXES     /* text "png,csv": what else COLLECT finds is no artifact */
+    CORDON_FIELD_SUFFIXES,    /* text "png,csv": what else COLLECT finds is no artifact */
+    /* of kept guests */
+    CORDON_FIELD_OPERATION = 32, /* u32 enum cordon_operation_kind, or of enum cordon_kept_operation */
+    CORDON_FIELD_USER,      /* text */
+    CORDON_FIELD_ARGUMENT,  /* text, repeated */
+    CORDON_FIELD_TAG,       /* text */
+    CORDON_FIELD_TERMINAL,  /* u32 cols << 16 | rows */
+    CORDON_FIELD_PID,       /* u32 */
+    CORDON_FIELD_REPLAY,    /* u32 */
+    CORDON_FIELD_TARGET,    /* text: of a move, or of a link */
+    CORDON_FIELD_OFFSET,    /* u64 */
+    CORDON_FIELD_DEPTH,     /* u32 */
+    CORDON_FIELD_ENTRIES,   /* u32 */
+    CORDON_FIELD_PORT,      /* u32 */
+    CORDON_FIELD_KILL,      /* u64: output that ends the program */
+    CORDON_FIELD_TYPE,      /* u32 enum cordon_file_type */
+    CORDON_FIELD_OWNER,     /* text */
+    CORDON_FIELD_GROUP,     /* text */
+    CORDON_FIELD_TIME,      /* u64 nanoseconds since 1970 */
+    CORDON_FIELD_CHANGE,    /* u32 enum cordon_change */
+    CORDON_FIELD_ENDED      /* struct cordon_ended; absent: it runs */
 };
 
 enum cordon_exec_flags {

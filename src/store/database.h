@@ -22,10 +22,13 @@ enum cordon_key_statement {
     CORDON_KEY_STATEMENT__COUNT
 };
 
+enum cordon_guest_statement { CORDON_GUEST_PUT, CORDON_GUEST_REMOVE, CORDON_GUEST_ALL, CORDON_GUEST_STATEMENT__COUNT };
+
 struct cordon_store {
     pthread_mutex_t lock;
     sqlite3 *db;
     sqlite3_stmt *key_statements[CORDON_KEY_STATEMENT__COUNT];
+    sqlite3_stmt *guest_statements[CORDON_GUEST_STATEMENT__COUNT];
     /* Keys that were found good while the database had version cached_version. */
     struct cordon_key_cached {
         bool used;
@@ -39,5 +42,7 @@ struct cordon_store {
 int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err);
 int cordon_keys_prepare(struct cordon_store *store, struct cordon_error *err);
 void cordon_keys_finish(struct cordon_store *store);
+int cordon_store_guests_prepare(struct cordon_store *store, struct cordon_error *err);
+void cordon_store_guests_finish(struct cordon_store *store);
 
 #endif

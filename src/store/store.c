@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "store/database.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 
 /* Each takes the schema one version further, within one transaction. */
 static const char *const migrations[SCHEMA_VERSION] = {
@@ -30,6 +30,7 @@ static const char *const migrations[SCHEMA_VERSION] = {
     " created_s INTEGER NOT NULL,"
     " revoked_s INTEGER NOT NULL DEFAULT 0"
     ") WITHOUT ROWID;",
+    "CREATE TABLE guests (id TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;",
 };
 
 int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err)
@@ -128,7 +129,9 @@ static int open_database(struct cordon_store *store, const char *path, struct co
     int r = run_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", "set up", err);
     if (r == 0)
         r = migrate(store, err);
-    return r < 0 ? r : cordon_keys_prepare(store, err);
+    if (r == 0)
+        r = cordon_keys_prepare(store, err);
+    return r < 0 ? r : cordon_store_guests_prepare(store, err);
 }
 
 static void close_store(struct cordon_store **store)
@@ -162,6 +165,7 @@ void cordon_store_close(struct cordon_store *store)
     if (!store)
         return;
     cordon_keys_finish(store);
+    cordon_store_guests_finish(store);
     (void)sqlite3_close(store->db); /* all statements are finalized: can't be busy */
     (void)pthread_mutex_destroy(&store->lock);
     explicit_bzero(store, sizeof *store);

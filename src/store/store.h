@@ -39,6 +39,10 @@ int cordon_key_check(struct cordon_store *store, const char *text, size_t size, 
 int cordon_key_list(struct cordon_store *store, int (*each)(void *context, const struct cordon_key_info *key),
                     void *context, struct cordon_error *err);
 int cordon_key_revoke(struct cordon_store *store, const char *id, struct cordon_error *err); /* NOT_FOUND */
+/* guests.c: the registry of kept guests; lives as long as the store */
+struct cordon_guest_registry;
+struct cordon_guest_registry cordon_store_guests(struct cordon_store *store);
+
 int cordon_key_count(struct cordon_store *store, struct cordon_error *err); /* live ones, or negative */
 
 #endif

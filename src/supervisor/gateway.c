@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "core/guests.h"
 #include "core/registry.h"
 #include "core/run.h"
 #include "door/door.h"
@@ -46,6 +47,7 @@ struct gateway {
     struct cordon_state state;
     struct cordon_buf cert, key;
     struct cordon_doors doors;
+    struct cordon_guest_registry guests;
     struct cordon_http_server *server;
     int signals;
     int peer;   /* a connection to a warden that has not said hello; -1: none */
@@ -178,6 +180,10 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
         r = cordon_filter_gateway(err);
     if (r < 0)
         return r;
+    self->guests = cordon_store_guests(self->doors.store);
+    r = cordon_guests_setup(self->settings, &self->guests, err);
+    if (r < 0)
+        return r;
     self->doors.settings = self->settings;
     self->doors.version = CORDON_VERSION;
     self->doors.list = cordon_door_list;
@@ -194,6 +200,7 @@ static void take_warden(struct gateway *self)
         cordon_log_error("no connection to the warden", &err);
     if (self->ready)
         return;
+    cordon_guests_adopt();
     self->ready = true;
     (void)send(CORDON_ROLE_CONTROL, "R", 1, MSG_NOSIGNAL); /* a supervisor that is gone takes us along */
 }
@@ -241,6 +248,7 @@ static void done(struct gateway *self)
     cordon_live_stopping();
     cordon_http_server_stop(self->server, STOP_GRACE_MS);
     cordon_executor_manager_done();
+    cordon_guests_done();
     cordon_registry_shutdown();
     cordon_store_close(self->doors.store);
     cordon_buf_wipe(&self->key);

@@ -97,7 +97,7 @@ static int execute(const struct launch *launch)
     static const char *const languages[CORDON_GUEST_KIND__COUNT] = {
         [CORDON_GUEST_PYTHON] = "python",       [CORDON_GUEST_PYTHON_DATA] = "python",
         [CORDON_GUEST_PYTHON_FRESH] = "python", [CORDON_GUEST_JAVASCRIPT] = "javascript",
-        [CORDON_GUEST_BASH] = "bash",
+        [CORDON_GUEST_BASH] = "bash",           [CORDON_GUEST_KEPT] = "", /* not made */
     };
     static char name[] = "cordon-agent", spawn[] = "spawn", isolated[] = "isolated=0", awaited[] = "awaited=1",
                 empty[] = "";

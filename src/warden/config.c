@@ -78,7 +78,8 @@ static void take(const struct cordon_settings *settings, struct cordon_warden_co
     } floors[] = {{CORDON_GUEST_PYTHON, CORDON_SET_POOL_PYTHON},
                   {CORDON_GUEST_PYTHON_DATA, CORDON_SET_POOL_PYTHON_DATA},
                   {CORDON_GUEST_JAVASCRIPT, CORDON_SET_POOL_JAVASCRIPT},
-                  {CORDON_GUEST_BASH, CORDON_SET_POOL_BASH}};
+                  {CORDON_GUEST_BASH, CORDON_SET_POOL_BASH},
+                  {CORDON_GUEST_KEPT, CORDON_SET_POOL_GUEST}};
     ret->allow_none = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_NONE);
     ret->uid_base = (uid_t)number(settings, CORDON_SET_UID_BASE);
     ret->memory_bytes = number(settings, CORDON_SET_MEMORY_MB) << 20;
@@ -91,6 +92,7 @@ static void take(const struct cordon_settings *settings, struct cordon_warden_co
     ret->pool_max = ret->oneshot ? 0 : (unsigned)number(settings, CORDON_SET_POOL_MAX);
     for (size_t i = 0; i < sizeof floors / sizeof *floors; i++)
         ret->floor[floors[i].kind] = ret->oneshot ? 0 : (unsigned)number(settings, floors[i].id);
+    ret->orphan_us = number(settings, CORDON_SET_GUEST_ORPHAN_S) * 1000000;
     if (ret->memory_bytes > ret->max_memory_bytes)
         ret->memory_bytes = ret->max_memory_bytes;
     ret->templates_max = (unsigned)number(settings, CORDON_SET_TEMPLATES);
@@ -153,6 +155,8 @@ int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *
 
 const char *cordon_interpreter_of(const struct cordon_interpreters *interpreters, enum cordon_guest_kind kind)
 {
+    if (kind == CORDON_GUEST_KEPT)
+        return "";
     if (kind == CORDON_GUEST_JAVASCRIPT)
         return interpreters->node;
     return kind == CORDON_GUEST_BASH ? interpreters->bash : interpreters->python;

@@ -72,12 +72,18 @@ struct cordon_guest *cordon_guest_find(struct cordon_warden *warden, uint64_t se
 
 /* --- the end --- */
 
+static bool is_kept(const struct cordon_guest *guest)
+{
+    return guest->pool->kind == CORDON_GUEST_KEPT;
+}
+
 static void close_all(struct cordon_guest *guest)
 {
     struct cordon_loop *loop = &guest->warden->loop;
     cordon_timer_cancel(loop, &guest->timer);
     cordon_source_close(loop, &guest->ready);
-    cordon_source_close(loop, &guest->lease);
+    if (!is_kept(guest)) /* its lease ends when nothing of it is left */
+        cordon_source_close(loop, &guest->lease);
     cordon_close(&guest->channel);
     for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)
         cordon_close(&guest->namespaces[i]);
@@ -125,6 +131,7 @@ void cordon_guest_destroy(struct cordon_guest *guest)
     }
     guest->state = CORDON_GUEST_DYING;
     close_all(guest);
+    cordon_keep_dying(guest);
     kill_guest(guest);
     guest->timer.on_due = on_slow_death;
     cordon_timer_arm(&guest->warden->loop, &guest->timer, DYING_US);
@@ -138,6 +145,7 @@ static void maybe_free(struct cordon_guest *guest)
     struct cordon_warden *warden = guest->warden;
     close_all(guest);
     cordon_source_close(&warden->loop, &guest->death);
+    cordon_keep_done(guest);
     if (guest->slot)
         cordon_slot_release(guest->slot);
     if (guest->bare_folder)
@@ -240,7 +248,9 @@ static int launch(struct cordon_guest *guest, int channel, int ready, struct cor
     int r = guest->forked ? make_ends(guest, agent_ends) : 0;
     if (r < 0)
         (void)cordon_fail_errno(err, r, "make the interpreter's pipes");
-    else
+    else if (is_kept(guest))
+        r = cordon_keep_prepare(guest, &agent_ends[0], err);
+    if (r == 0)
         r = cordon_nursery_send(guest, channel, ready, agent_ends, err);
     for (size_t i = 0; i < 4; i++)
         cordon_close(&agent_ends[i]); /* sent, or of no use */
@@ -292,7 +302,8 @@ static struct cordon_guest *new_guest(struct cordon_pool *pool)
     guest->channel = -1;
     guest->death = (struct cordon_source){.fd = -1, .on_event = on_death};
     guest->ready = (struct cordon_source){.fd = -1, .on_event = on_ready};
-    guest->lease.fd = guest->bare.source.fd = -1;
+    guest->lease.fd = guest->bare.source.fd = guest->control = -1;
+    guest->freezer = CORDON_CGROUP_FREEZER_NONE;
     for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)
         guest->namespaces[i] = -1;
     for (size_t i = 0; i < sizeof guest->ends / sizeof *guest->ends; i++)
@@ -454,23 +465,29 @@ static void on_lease(struct cordon_source *source, uint32_t events)
     cordon_guest_destroy(guest);
 }
 
-static int send_grant(struct cordon_guest *guest, int lease, bool warm)
+int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm)
 {
     struct cordon_warden_grant grant = {.version = CORDON_WARDEN_VERSION,
                                         .fds = CORDON_GRANT_CHANNEL,
                                         .warm = warm,
+                                        .paused = guest->paused,
                                         .oom_kill_base = guest->oom_kill_base,
                                         .cpu_usage_base = guest->cpu_usage_base};
-    int fds[4] = {guest->channel};
+    int fds[7] = {guest->channel}, own[3] = {-1, -1, -1};
     size_t n = 1;
     if (guest->slot) {
         const struct cordon_cgroup_slot *cgroup = &guest->slot->cgroup;
+        for (int file = 0; is_kept(guest) && file < 3; file++)
+            own[file] = cordon_cgroup_slot_open(cgroup, (enum cordon_cgroup_file)file);
         const struct {
             int fd;
             uint32_t bit;
         } stats[] = {{cgroup->memory_peak, CORDON_GRANT_MEMORY_PEAK},
                      {cgroup->memory_events, CORDON_GRANT_MEMORY_EVENTS},
-                     {cgroup->cpu_usage, CORDON_GRANT_CPU_USAGE}};
+                     {cgroup->cpu_usage, CORDON_GRANT_CPU_USAGE},
+                     {own[CORDON_CGROUP_MEMORY_NOW], CORDON_GRANT_MEMORY_NOW},
+                     {own[CORDON_CGROUP_MEMORY_STAT], CORDON_GRANT_MEMORY_STAT},
+                     {own[CORDON_CGROUP_PIDS_NOW], CORDON_GRANT_PIDS_NOW}};
         for (size_t i = 0; i < sizeof stats / sizeof *stats; i++) {
             if (stats[i].fd < 0)
                 continue;
@@ -479,6 +496,8 @@ static int send_grant(struct cordon_guest *guest, int lease, bool warm)
         }
     }
     ssize_t sent = cordon_send_fds(lease, &grant, sizeof grant, fds, n, MSG_DONTWAIT);
+    for (int file = 0; file < 3; file++)
+        cordon_close(&own[file]);
     return sent < 0 ? (int)sent : 0;
 }
 
@@ -492,13 +511,17 @@ int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_ac
         if (r < 0)
             return r;
     }
-    int r = send_grant(guest, lease, warm);
+    int r = cordon_guest_send_grant(guest, lease, warm);
     if (r < 0)
         return cordon_fail_errno(err, r, "hand a guest over");
     cordon_close(&guest->channel);
     cordon_timer_cancel(&guest->warden->loop, &guest->timer);
     guest->state = CORDON_GUEST_LEASED;
     guest->warden->leased_count++;
+    if (is_kept(guest)) {
+        cordon_keep_leased(guest, request, lease);
+        return 0;
+    }
     guest->lease.on_event = on_lease;
     /* Its end alone: nothing is ever said on it. */
     r = cordon_source_watch(&guest->warden->loop, &guest->lease, dup(lease), EPOLLRDHUP);

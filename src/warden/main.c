@@ -122,7 +122,8 @@ static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
     } abilities[] = {{cordon_cgroup_has_memory(warden->cgroups), CORDON_ABLE_MEMORY},
                      {cordon_cgroup_has_pids(warden->cgroups), CORDON_ABLE_PIDS},
                      {cordon_cgroup_has_cpu(warden->cgroups), CORDON_ABLE_CPU},
-                     {warden->config.root, CORDON_ABLE_AGENT_PROTECTED}};
+                     {warden->config.root, CORDON_ABLE_AGENT_PROTECTED},
+                     {cordon_cgroup_has_freezer(warden->cgroups), CORDON_ABLE_FREEZE}};
     for (size_t i = 0; i < sizeof abilities / sizeof *abilities; i++)
         if (abilities[i].able)
             warden->abilities |= abilities[i].bit;
@@ -161,6 +162,8 @@ static void find_language(struct cordon_warden *warden, enum cordon_guest_kind k
 {
     struct cordon_template *base = &warden->base;
     const char *path = cordon_interpreter_of(&base->interpreters, kind);
+    if (kind == CORDON_GUEST_KEPT) /* starts what is in its template */
+        base->languages |= 1u << kind;
     if (path[0] != '/' || access(path, X_OK) < 0)
         return;
     base->languages |= 1u << kind;

@@ -177,23 +177,27 @@ static void describe(const struct cordon_guest *guest, struct cordon_nursery_job
         [CORDON_GUEST_PYTHON_FRESH] = {"python", "driver.py"},
         [CORDON_GUEST_JAVASCRIPT] = {"javascript", "driver.js"},
         [CORDON_GUEST_BASH] = {"bash", ""},
+        [CORDON_GUEST_KEPT] = {"", ""},
     };
     const struct cordon_warden_config *config = &guest->warden->config;
     enum cordon_guest_kind kind = guest->pool->kind;
     const char *interpreter = cordon_interpreter_of(&guest->pool->template->interpreters, kind);
-    *job = (struct cordon_nursery_job){.seq = guest->seq,
-                                       .forked = guest->forked,
-                                       .awaited = guest->pool->waiting_count > guest->pool->making,
-                                       .host_network = config->host_network,
-                                       .cgroups = (uint32_t)guest->slot->cgroup.procs_count,
-                                       .cpus = cordon_guest_cpus(config->cpu_percent, config->cpus),
-                                       .open_files = config->open_files,
-                                       .processes = cordon_guest_processes(guest->warden),
-                                       .code_uid = CORDON_CODE_UID,
-                                       .agent_uid = config->root ? CORDON_AGENT_UID : CORDON_CODE_UID,
-                                       .memory_bytes = config->memory_bytes,
-                                       .disk_bytes = config->disk_bytes,
-                                       .disk_inodes = config->disk_inodes};
+    *job =
+        (struct cordon_nursery_job){.seq = guest->seq,
+                                    .forked = guest->forked,
+                                    .kept = kind == CORDON_GUEST_KEPT,
+                                    .root_there = config->root,
+                                    .awaited = guest->pool->waiting_count > guest->pool->making,
+                                    .host_network = config->host_network,
+                                    .cgroups = (uint32_t)guest->slot->cgroup.procs_count + (guest->freezer.procs >= 0),
+                                    .cpus = cordon_guest_cpus(config->cpu_percent, config->cpus),
+                                    .open_files = config->open_files,
+                                    .processes = cordon_guest_processes(guest->warden),
+                                    .code_uid = CORDON_CODE_UID,
+                                    .agent_uid = config->root ? CORDON_AGENT_UID : CORDON_CODE_UID,
+                                    .memory_bytes = config->memory_bytes,
+                                    .disk_bytes = config->disk_bytes,
+                                    .disk_inodes = config->disk_inodes};
 #ifdef CORDON_WEAKEN_AGENT_UID
     job->agent_uid = job->code_uid;
 #endif
@@ -217,10 +221,12 @@ int cordon_nursery_send(struct cordon_guest *guest, int channel, int ready, cons
     if (nursery->jobs >= JOBS_MAX)
         return cordon_fail(err, -EAGAIN, CORDON_ERROR_BUSY, "too many guests are being made at once");
     describe(guest, &job);
-    for (size_t i = 0; guest->forked && i < 4; i++)
+    for (size_t i = 0; i < (guest->forked ? 4 : job.kept ? 1 : 0); i++)
         fds[nfds++] = agent_ends[i];
     for (size_t i = 0; i < slot->cgroup.procs_count; i++)
         fds[nfds++] = slot->cgroup.procs[i];
+    if (guest->freezer.procs >= 0)
+        fds[nfds++] = guest->freezer.procs;
     ssize_t n = cordon_send_fds(nursery->socket.fd, &job, sizeof job, fds, nfds, MSG_DONTWAIT);
     if (n < 0)
         return cordon_fail_errno(err, (int)n, "send a job to the nursery");

@@ -60,6 +60,10 @@ static void acquire(struct cordon_warden *warden, const struct cordon_warden_acq
         cordon_peer_refuse(lease, r, why);
         return;
     }
+    if (request->adopt) {
+        cordon_keep_adopt(warden, request, CORDON_TAKE_FD(lease));
+        return;
+    }
     size_t place = request->unisolated ? CORDON_POOLS_UNISOLATED : CORDON_POOLS_PLAIN;
     cordon_pool_acquire(&template->pools[place][request->kind], request, CORDON_TAKE_FD(lease));
 }

@@ -35,7 +35,7 @@
 static const char *const kind_names[CORDON_GUEST_KIND__COUNT] = {
     [CORDON_GUEST_PYTHON] = "python",       [CORDON_GUEST_PYTHON_DATA] = "python",
     [CORDON_GUEST_PYTHON_FRESH] = "python", [CORDON_GUEST_JAVASCRIPT] = "javascript",
-    [CORDON_GUEST_BASH] = "bash",
+    [CORDON_GUEST_BASH] = "bash",           [CORDON_GUEST_KEPT] = "kept",
 };
 
 /* --- who waits --- */

@@ -12,6 +12,21 @@
 #define PIDS_MIN 2u
 #define PIDS_MAX 32768u
 #define CPU_PERCENT_MAX 100000u
+#define ID_SIZE 20u
+
+static bool is_id(const struct cordon_warden_acquire *request)
+{
+    static const char zero[sizeof request->id] = "";
+    if (request->kind != CORDON_GUEST_KEPT)
+        return !request->adopt && memcmp(request->id, zero, sizeof zero) == 0;
+    for (size_t i = 0; i < sizeof request->id; i++) {
+        char c = request->id[i];
+        bool good = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        if (i < ID_SIZE ? !good : c != '\0')
+            return false;
+    }
+    return true;
+}
 
 static bool named_well(const struct cordon_warden_acquire *request)
 {
@@ -46,7 +61,9 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
     } rules[] = {
         {request->version != CORDON_WARDEN_VERSION, -EPROTO, "gateway and warden are of different versions"},
         {request->kind >= CORDON_GUEST_KIND__COUNT, -EINVAL, "unknown kind of guest"},
-        {request->unisolated > 1 || request->reserved, -EINVAL, "malformed request"},
+        {request->unisolated > 1 || request->adopt > 1, -EINVAL, "malformed request"},
+        {!is_id(request), -EINVAL, "a kept guest has an id of 20 letters a-z and digits, and no other guest has one"},
+        {request->unisolated && request->kind == CORDON_GUEST_KEPT, -EINVAL, "backend none keeps no guests"},
         {!named_well(request), -EINVAL, "malformed name of a template"},
         {request->unisolated && strcmp(request->template_name, CORDON_TEMPLATE_DEFAULT) != 0, -EINVAL,
          "backend none starts from no template"},

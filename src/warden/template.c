@@ -169,7 +169,7 @@ static void serve(struct cordon_template *template)
     struct cordon_error err;
     char why[300];
     for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
-        if (*cordon_interpreter_of(&template->interpreters, (enum cordon_guest_kind)kind))
+        if (kind == CORDON_GUEST_KEPT || *cordon_interpreter_of(&template->interpreters, (enum cordon_guest_kind)kind))
             template->languages |= 1u << kind;
     if (cordon_nursery_start(template, &err) < 0) {
         fail(template, err.code, err.message);

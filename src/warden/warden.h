@@ -51,6 +51,7 @@ struct cordon_warden_config {
     uint64_t memory_bytes, max_memory_bytes, disk_bytes, disk_inodes;
     uint32_t pids, cpu_percent, open_files;
     unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
+    uint64_t orphan_us;
     unsigned cpus;                           /* of the host */
     struct cordon_interpreters interpreters; /* of the default template */
     char templates[4096];                    /* folder of the made ones' files */
@@ -114,6 +115,14 @@ struct cordon_guest {
     char *bare_folder;
     struct cordon_source ready, lease;
     int channel; /* the gateway's end, until it is handed over */
+    /* kept.c */
+    struct cordon_cgroup_freezer freezer;
+    int control;          /* to the agent: brings it new channels */
+    char id[24];          /* since it was leased */
+    bool paused, ordered; /* ordered: its gateway wants it destroyed */
+    uint32_t pause_seq;   /* the PAUSE that waits for all to stand still */
+    uint64_t pause_until_us;
+    struct cordon_timer freeze;
     int namespaces[CORDON_GUEST_NAMESPACES];
     int ends[5];                /* the interpreter's: driver, ready, stdin, stdout, stderr; until sent */
     bool at_nursery, at_zygote; /* an answer is still to come */
@@ -290,6 +299,16 @@ int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_ac
                        struct cordon_error *err);
 void cordon_guest_check_ready(struct cordon_guest *guest);
 void cordon_guest_gone(struct cordon_guest *guest); /* its processes are */
+
+/* kept.c: guests that do not end with their lease */
+int cordon_keep_prepare(struct cordon_guest *guest, int *agent_end,
+                        struct cordon_error *err); /* before it is launched */
+void cordon_keep_leased(struct cordon_guest *guest, const struct cordon_warden_acquire *request, int lease);
+void cordon_keep_adopt(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take);
+void cordon_keep_dying(struct cordon_guest *guest); /* it is being killed */
+void cordon_keep_done(struct cordon_guest *guest);
+/* guest.c, for it */
+int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm);
 
 /* bare.c */
 int cordon_bare_start(struct cordon_guest *guest, int channel, int ready, struct cordon_error *err);

@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#define CORDON_WARDEN_VERSION 1u
+#define CORDON_WARDEN_VERSION 2u
 
 enum cordon_guest_kind {
     CORDON_GUEST_PYTHON = 0,   /* fork of the bare zygote */
@@ -22,6 +22,7 @@ enum cordon_guest_kind {
     CORDON_GUEST_PYTHON_FRESH, /* a new interpreter is executed */
     CORDON_GUEST_JAVASCRIPT,
     CORDON_GUEST_BASH,
+    CORDON_GUEST_KEPT, /* no interpreter is parked in it, and it is used until it is destroyed */
     CORDON_GUEST_KIND__COUNT
 };
 
@@ -30,7 +31,8 @@ enum cordon_warden_ability { /* bits of hello.abilities: what this host lets `lo
                              CORDON_ABLE_PIDS = 2,
                              CORDON_ABLE_CPU = 4,
                              CORDON_ABLE_AGENT_PROTECTED = 8,
-                             CORDON_ABLE_NONE_BACKEND = 16 /* the operator allowed backend `none` */
+                             CORDON_ABLE_NONE_BACKEND = 16, /* the operator allowed backend `none` */
+                             CORDON_ABLE_FREEZE = 32        /* kept guests can pause */
 };
 
 struct cordon_warden_hello {
@@ -47,16 +49,36 @@ struct cordon_warden_acquire {
     uint32_t unisolated; /* 1: backend `none` */
     uint32_t cpu_percent;
     uint32_t pids;
-    uint32_t reserved;
+    uint32_t adopt; /* kept: 1: hand over the living guest of that id (-ESRCH: there is none) */
     uint64_t memory_bytes;
     char template_name[40]; /* "default", or a made one's */
+    char id[24];            /* kept: 20 characters a-z0-9; else all zero */
+};
+
+/*
+ * A kept guest does not end with its lease: its gateway may have died. It is kept for CORDON_GUEST_ORPHAN_S, paused or
+ * not as it is, for a gateway that adopts it: by an ACQUIRE with `adopt`, which brings a new channel. Over the lease of
+ * a kept guest the gateway asks, and each request is answered in its turn.
+ */
+enum cordon_lease_verb { CORDON_LEASE_PAUSE = 1, CORDON_LEASE_RESUME, CORDON_LEASE_DESTROY };
+struct cordon_lease_request {
+    uint32_t version, verb, seq, reserved;
+};
+/* DESTROY has no answer but the lease's end, once nothing of the guest is left. */
+struct cordon_lease_answer {
+    uint32_t version, seq;
+    int32_t status; /* 0 or negative errno: -EOPNOTSUPP, -EBUSY (something in it does not stand still within 2 s) */
+    uint32_t reserved;
 };
 
 enum cordon_grant_fd { /* bits of grant.fds, in the order in which the descriptors are attached */
                        CORDON_GRANT_CHANNEL = 1,       /* always */
                        CORDON_GRANT_MEMORY_PEAK = 2,   /* text: one number, bytes */
                        CORDON_GRANT_MEMORY_EVENTS = 4, /* text with a line "oom_kill N" */
-                       CORDON_GRANT_CPU_USAGE = 8      /* text: v1 one number, nanoseconds; v2 a line "usage_usec N" */
+                       CORDON_GRANT_CPU_USAGE = 8,     /* text: v1 one number, nanoseconds; v2 a line "usage_usec N" */
+                       CORDON_GRANT_MEMORY_NOW = 16,   /* of kept guests: one number, bytes */
+                       CORDON_GRANT_MEMORY_STAT = 32,  /* memory.stat */
+                       CORDON_GRANT_PIDS_NOW = 64      /* one number */
 };
 
 struct cordon_warden_grant {
@@ -67,6 +89,8 @@ struct cordon_warden_grant {
     uint32_t warm;          /* 1: came out of the pool */
     uint64_t oom_kill_base; /* the counters' values when the guest was handed over */
     uint64_t cpu_usage_base;
+    uint32_t paused; /* of an adopted guest */
+    uint32_t reserved;
     char why[512];
 };
 

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection to a port that code listens on: made here, in the guest's network namespace, and passed to the host. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/kept.h"
+#include "base/fd.h"
+
+static int begin(uint16_t port, bool six)
+{
+    const struct sockaddr_in four_address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in6 six_address = {
+        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    int r = six ? connect(fd, (const struct sockaddr *)&six_address, sizeof six_address)
+                : connect(fd, (const struct sockaddr *)&four_address, sizeof four_address);
+    if (r == 0 || errno == EINPROGRESS)
+        return fd;
+    r = -errno;
+    (void)close(fd); /* nothing was written */
+    return r;
+}
+
+static void try_next(struct cordon_kept *kept, struct cordon_kept_stream *stream, int error)
+{
+    cordon_close(&stream->fd);
+    while (stream->fd < 0 && stream->tries < 2) {
+        int fd = begin((uint16_t)stream->port, stream->tries++ == 1);
+        if (fd >= 0)
+            stream->fd = fd;
+        else if (fd != -EADDRNOTAVAIL && fd != -EAFNOSUPPORT)
+            error = -fd;
+    }
+    if (stream->fd < 0)
+        cordon_kept_fail(kept, stream, error, "connecting to port %u of the guest: %s", stream->port, strerror(error));
+}
+
+void cordon_kept_port_open(struct cordon_kept *kept, struct cordon_kept_stream *stream, uint32_t port)
+{
+    stream->kind = CORDON_KEPT_OF_PORT;
+    stream->port = port;
+    if (port == 0 || port > 65535)
+        cordon_kept_fail(kept, stream, EINVAL, "a port is a number from 1 to 65535");
+    else
+        try_next(kept, stream, ECONNREFUSED);
+}
+
+/* A frame with a descriptor goes out alone: behind all else, whole or not at all. */
+static void hand_over(struct cordon_kept *kept, struct cordon_kept_stream *stream)
+{
+    char header[CORDON_FRAME_HEADER];
+    if (!cordon_kept_flush(kept) || kept->channel < 0)
+        return; /* tried again in the next turn: the channel is watched */
+    cordon_frame_header(header, CORDON_FRAME_PORT, stream->id, 0);
+    ssize_t n = cordon_send_fds(kept->channel, header, sizeof header, &stream->fd, 1, MSG_DONTWAIT);
+    if (n == -EAGAIN)
+        return;
+    if (n != (ssize_t)sizeof header)
+        cordon_kept_quit("a descriptor could not be passed whole");
+    cordon_close(&stream->fd);
+    stream->ended = true;
+}
+
+static void on_connected(struct cordon_kept *kept, void *object, short events)
+{
+    struct cordon_kept_stream *stream = object;
+    int error = 0;
+    socklen_t size = sizeof error;
+    (void)events;
+    if (stream->kind != CORDON_KEPT_OF_PORT || stream->fd < 0)
+        return;
+    if (getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
+        error = errno;
+    if (error)
+        try_next(kept, stream, error);
+    else
+        hand_over(kept, stream);
+}
+
+void cordon_kept_port_watch(struct cordon_kept *kept, struct cordon_kept_stream *stream)
+{
+    if (stream->fd >= 0 && kept->channel >= 0 && kept->out.size == 0)
+        cordon_kept_watch(kept, stream->fd, POLLOUT, on_connected, stream);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of the service of kept guests. Theory of operation:
+ *
+ * One table of guests, living ones and tombstones, under one lock, which is never held while a backend works. What
+ * changes a guest's life (pause, resume, destroy) is done by one thread at a time, by the guest's own `life` lock,
+ * taken before the table's. Who uses a guest's handle pins the guest (`uses`); the handle is given back when it is gone
+ * and nobody pins it any more.
+ *
+ * One thread watches (guests_watch.c): it sleeps until the next end of a ttl or of idleness, or until a guest is gone.
+ */
+#ifndef CORDON_CORE_GUESTS_INTERNAL_H
+#define CORDON_CORE_GUESTS_INTERNAL_H
+
+#include <pthread.h>
+
+#include "base/buf.h"
+#include "core/guests.h"
+
+#define CORDON_GUEST_BUCKETS 1024u
+#define CORDON_GUEST_NOTES 200u
+
+struct cordon_note {
+    int64_t at_us;
+    const char *what;
+    char text[120];
+};
+
+struct cordon_guest_item {
+    char id[CORDON_GUEST_ID];
+    struct cordon_guest_item *next_by_id, *next, *previous; /* the latter two: by creation */
+    pthread_mutex_t life;
+    const struct cordon_backend *backend;
+    struct cordon_guest_handle *handle; /* NULL: gone, or not adopted yet */
+    bool making;                        /* its place is taken, it is not there yet */
+    bool gone;
+    unsigned uses, streams;
+    unsigned refs; /* of the item's memory: the table, and pins */
+    enum cordon_door door;
+    char *tenant, *name, *template_name, *backend_name;
+    struct cordon_pair *metadata;
+    size_t metadata_count;
+    struct cordon_buf private_data;
+    struct cordon_limits limits;
+    bool network;
+    char **domains;
+    size_t domain_count;
+    enum cordon_isolation isolation;
+    int64_t created_us, started_us, paused_us, ends_us, left_us, active_us, gone_us;
+    uint64_t idle_pause_ms;
+    enum cordon_guest_end at_end;
+    bool auto_resume, paused;
+    char cause[16], reason[256];
+    struct cordon_note *notes;
+    size_t note_count, note_at;
+    uint64_t sampled_cpu_us;
+    int64_t sampled_us;
+    int gone_fd; /* borrowed from the handle */
+};
+
+struct cordon_guests {
+    pthread_mutex_t lock;
+    const struct cordon_settings *settings;
+    const struct cordon_guest_registry *registry;
+    struct cordon_guest_item *by_id[CORDON_GUEST_BUCKETS];
+    struct cordon_guest_item *first, *last;
+    char node[5];
+    bool ready, stopping;
+    int epoll, wake;
+    pthread_t watcher;
+};
+extern struct cordon_guests cordon_guests;
+
+int64_t cordon_guests_now(void); /* microseconds since 1970 */
+void cordon_guests_lock(void);
+void cordon_guests_unlock(void);
+
+/* guests.c; with the lock held unless said */
+struct cordon_guest_item *cordon_guest_item_new(const char *id);
+void cordon_guest_item_enter(struct cordon_guest_item *item); /* into the table, which owns it then */
+void cordon_guest_item_leave(struct cordon_guest_item *item); /* out of the table */
+struct cordon_guest_item *cordon_guest_item_find(const char *id);
+void cordon_guest_item_unref(struct cordon_guest_item *item);
+bool cordon_guest_item_is_of(const struct cordon_guest_item *item, const char *tenant);
+struct cordon_guest_info *cordon_guest_item_info(const struct cordon_guest_item *item); /* NULL: no memory */
+void cordon_guest_item_note(struct cordon_guest_item *item, const char *what, const char *fmt, ...) CORDON_PRINTF(3, 4);
+/* Takes the lock. 0 and *ret pinned: NOT_FOUND, or GONE unless `also_gone`. */
+int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct cordon_guest_item **ret,
+                     struct cordon_error *err);
+void cordon_guest_unpin(struct cordon_guest_item *item); /* takes the lock */
+int cordon_guest_say_gone(const struct cordon_guest_item *item, struct cordon_error *err);
+/* Marks it gone, once. The registry is told by cordon_guest_save, without the lock. */
+void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason);
+
+/* guests_record.c */
+void cordon_guest_record_write(const struct cordon_guest_item *item, struct cordon_buf *to);
+struct cordon_guest_item *cordon_guest_record_read(const char *id, const char *record, size_t size); /* NULL: no use */
+void cordon_guest_save(
+    struct cordon_guest_item *item); /* takes the lock; a failure is logged nowhere but told by put */
+
+/* guests_life.c; without the lock, the item pinned */
+int cordon_guest_life_pause(struct cordon_guest_item *item, const char *why, bool *changed, struct cordon_error *err);
+int cordon_guest_life_resume(struct cordon_guest_item *item, uint64_t ttl_ms, bool *changed, struct cordon_error *err);
+int cordon_guest_life_destroy(struct cordon_guest_item *item, const char *cause, const char *reason, bool *changed,
+                              struct cordon_error *err);
+
+/* guests_watch.c */
+int cordon_guests_watch_start(struct cordon_error *err);
+void cordon_guests_watch_stop(void);
+void cordon_guests_watch_wake(void); /* something is due sooner */
+int cordon_guests_watch_add(struct cordon_guest_item *item);
+void cordon_guests_watch_remove(struct cordon_guest_item *item);
+
+/* quota.c: what a kept guest takes of its key; guests_life.c asks with the lock held */
+int cordon_quota_guest_check(const char *tenant, enum cordon_door door, uint64_t memory_bytes,
+                             struct cordon_error *err);
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A guest as the registry keeps it: a JSON object. What is not understood is left out; a guest without the needed
+ * members is not taken in. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "core/guests_internal.h"
+#include "core/value.h"
+
+#define RECORD_MAX (1u << 20)
+
+/* The numbers: one row each, for both directions. */
+#define NUMBERS(X)                                                                                                     \
+    X("door", door)                                                                                                    \
+    X("memory_bytes", limits.memory_bytes)                                                                             \
+    X("disk_bytes", limits.disk_bytes)                                                                                 \
+    X("disk_inodes", limits.disk_inodes)                                                                               \
+    X("pids", limits.pids)                                                                                             \
+    X("open_files", limits.open_files)                                                                                 \
+    X("cpu_percent", limits.cpu_percent)                                                                               \
+    X("network", network)                                                                                              \
+    X("isolation", isolation)                                                                                          \
+    X("created_us", created_us)                                                                                        \
+    X("started_us", started_us)                                                                                        \
+    X("paused_us", paused_us)                                                                                          \
+    X("ends_us", ends_us)                                                                                              \
+    X("left_us", left_us)                                                                                              \
+    X("active_us", active_us)                                                                                          \
+    X("gone_us", gone_us)                                                                                              \
+    X("idle_pause_ms", idle_pause_ms)                                                                                  \
+    X("at_end", at_end)                                                                                                \
+    X("auto_resume", auto_resume)                                                                                      \
+    X("paused", paused)                                                                                                \
+    X("gone", gone)
+
+static void write_text(struct cordon_json *json, const char *key, const char *text)
+{
+    cordon_json_key(json, key);
+    cordon_json_text(json, text ? text : "");
+}
+
+void cordon_guest_record_write(const struct cordon_guest_item *item, struct cordon_buf *to)
+{
+    struct cordon_json json = {.buf = to};
+    cordon_json_object_begin(&json);
+    write_text(&json, "tenant", item->tenant);
+    write_text(&json, "name", item->name);
+    write_text(&json, "template", item->template_name);
+    write_text(&json, "backend", item->backend_name);
+    write_text(&json, "cause", item->cause);
+    write_text(&json, "reason", item->reason);
+#define WRITE(key, member)                                                                                             \
+    cordon_json_key(&json, key);                                                                                       \
+    cordon_json_int(&json, (int64_t)item->member);
+    NUMBERS(WRITE)
+    cordon_json_key(&json, "metadata");
+    cordon_json_object_begin(&json);
+    for (size_t i = 0; i < item->metadata_count; i++)
+        write_text(&json, item->metadata[i].key, item->metadata[i].value);
+    cordon_json_object_end(&json);
+    cordon_json_key(&json, "domains");
+    cordon_json_array_begin(&json);
+    for (size_t i = 0; i < item->domain_count; i++)
+        cordon_json_text(&json, item->domains[i]);
+    cordon_json_array_end(&json);
+    cordon_json_key(&json, "private");
+    cordon_json_base64(&json, item->private_data.data, item->private_data.size);
+    cordon_json_object_end(&json);
+}
+
+static char *text_of(const struct cordon_value *value)
+{
+    char *text = value->kind == CORDON_VALUE_STRING ? malloc(value->size + 1) : NULL;
+    ssize_t n = text ? cordon_value_string(value, text) : -1;
+    if (n < 0) {
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    return text;
+}
+
+static void read_text(const struct cordon_value *value, char **to)
+{
+    free(*to);
+    *to = text_of(value);
+}
+
+static void read_metadata(const struct cordon_value *value, struct cordon_guest_item *item)
+{
+    struct cordon_value_walk walk = cordon_value_walk(value);
+    struct cordon_value key, member;
+    item->metadata = calloc(CORDON_GUEST_METADATA_MAX, sizeof *item->metadata);
+    while (item->metadata && item->metadata_count < CORDON_GUEST_METADATA_MAX &&
+           cordon_value_next(&walk, &key, &member)) {
+        char *name = text_of(&key), *text = text_of(&member);
+        if (name && text) {
+            item->metadata[item->metadata_count++] = (struct cordon_pair){name, text};
+            continue;
+        }
+        free(name);
+        free(text);
+    }
+}
+
+static void read_domains(const struct cordon_value *value, struct cordon_guest_item *item)
+{
+    struct cordon_value_walk walk = cordon_value_walk(value);
+    struct cordon_value key, member;
+    item->domains = calloc(256, sizeof *item->domains);
+    while (item->domains && item->domain_count < 256 && cordon_value_next(&walk, &key, &member)) {
+        char *text = text_of(&member);
+        if (text)
+            item->domains[item->domain_count++] = text;
+    }
+}
+
+static void read_private(const struct cordon_value *value, struct cordon_guest_item *item)
+{
+    cordon_autofree char *text = text_of(value);
+    if (text)
+        (void)cordon_buf_unbase64(&item->private_data, text, strlen(text)); /* what is malformed stays empty */
+}
+
+static void read_member(struct cordon_guest_item *item, const struct cordon_value *key,
+                        const struct cordon_value *value)
+{
+    const struct {
+        const char *key;
+        char **to;
+    } texts[] = {{"tenant", &item->tenant},
+                 {"name", &item->name},
+                 {"template", &item->template_name},
+                 {"backend", &item->backend_name}};
+    int64_t number = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (cordon_value_equals(key, texts[i].key))
+            read_text(value, texts[i].to);
+    char *cause = cordon_value_equals(key, "cause") || cordon_value_equals(key, "reason") ? text_of(value) : NULL;
+    if (cause && cordon_value_equals(key, "cause"))
+        (void)snprintf(item->cause, sizeof item->cause, "%s", cause); /* cut at their sizes */
+    else if (cause)
+        (void)snprintf(item->reason, sizeof item->reason, "%s", cause);
+    free(cause);
+    if (cordon_value_equals(key, "metadata") && value->kind == CORDON_VALUE_OBJECT)
+        read_metadata(value, item);
+    if (cordon_value_equals(key, "domains") && value->kind == CORDON_VALUE_ARRAY)
+        read_domains(value, item);
+    if (cordon_value_equals(key, "private"))
+        read_private(value, item);
+    if (!cordon_value_integer(value, &number))
+        return;
+#define READ(text, member)                                                                                             \
+    if (cordon_value_equals(key, text))                                                                                \
+        item->member = (__typeof__(item->member))number;
+    NUMBERS(READ)
+}
+
+struct cordon_guest_item *cordon_guest_record_read(const char *id, const char *record, size_t size)
+{
+    struct cordon_value whole, key, value;
+    if (cordon_value_parse(record, size, &whole, NULL) < 0 || whole.kind != CORDON_VALUE_OBJECT)
+        return NULL;
+    struct cordon_guest_item *item = cordon_guest_item_new(id);
+    struct cordon_value_walk walk = cordon_value_walk(&whole);
+    while (item && cordon_value_next(&walk, &key, &value))
+        read_member(item, &key, &value);
+    if (item && (!item->tenant || !item->backend_name || !item->template_name || !item->name)) {
+        cordon_guest_item_unref(item);
+        return NULL;
+    }
+    return item;
+}
+
+void cordon_guest_save(struct cordon_guest_item *item)
+{
+    const struct cordon_guest_registry *registry = cordon_guests.registry;
+    struct cordon_buf record = CORDON_BUF_INIT(RECORD_MAX);
+    if (!registry)
+        return;
+    cordon_guests_lock();
+    cordon_guest_record_write(item, &record);
+    cordon_guests_unlock();
+    if (!record.failed) /* the store says itself what failed; the guest goes on, and the next save tries again */
+        (void)registry->put(registry->context, item->id, record.data, record.size, NULL);
+    cordon_buf_wipe(&record);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kept guests at the warden: what is said over their leases, freezing, and what becomes of one whose gateway is lost.
+ *
+ * A kept guest has a control socket, over which its agent gets a new channel for each gateway that adopts it. Its lease
+ * is closed only when nothing of it is left, so that a gateway that ordered its end sees when that is.
+ */
+#include "warden/warden.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+
+#define FREEZE_US 2000000u
+#define LOOK_US 500u
+
+static void answer(struct cordon_guest *guest, uint32_t seq, int status)
+{
+    const struct cordon_lease_answer answer = {.version = CORDON_WARDEN_VERSION, .seq = seq, .status = status};
+    if (guest->lease.watched)
+        (void)cordon_send_fds(guest->lease.fd, &answer, sizeof answer, NULL, 0, MSG_DONTWAIT); /* gone: nobody waits */
+}
+
+/* --- freezing --- */
+
+static void look(struct cordon_guest *guest)
+{
+    int frozen = cordon_cgroup_freezer_frozen(&guest->freezer);
+    if (frozen == 0 && cordon_now_us() < guest->pause_until_us) {
+        cordon_timer_arm(&guest->warden->loop, &guest->freeze, LOOK_US);
+        return;
+    }
+    uint32_t seq = guest->pause_seq;
+    guest->pause_seq = 0;
+    guest->paused = frozen == 1;
+    if (!guest->paused)
+        (void)cordon_cgroup_freezer_set(&guest->freezer, false); /* half frozen is worse than running */
+    answer(guest, seq, frozen == 1 ? 0 : frozen < 0 ? frozen : -EBUSY);
+}
+
+static void on_freeze(struct cordon_timer *timer)
+{
+    struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, freeze, timer);
+    if (guest->pause_seq)
+        look(guest);
+}
+
+static void pause_guest(struct cordon_guest *guest, uint32_t seq)
+{
+    if (guest->pause_seq) {
+        answer(guest, seq, -EBUSY);
+        return;
+    }
+    int r = guest->paused ? 1 : cordon_cgroup_freezer_set(&guest->freezer, true);
+    if (r != 0) {
+        answer(guest, seq, r < 0 ? r : 0);
+        return;
+    }
+    guest->pause_seq = seq;
+    guest->pause_until_us = cordon_now_us() + FREEZE_US;
+    look(guest);
+}
+
+static void resume_guest(struct cordon_guest *guest, uint32_t seq)
+{
+    if (guest->pause_seq) {
+        answer(guest, seq, -EBUSY);
+        return;
+    }
+    int r = guest->paused ? cordon_cgroup_freezer_set(&guest->freezer, false) : 0;
+    guest->paused = guest->paused && r < 0;
+    answer(guest, seq, r);
+}
+
+/* --- the lease --- */
+
+static void on_orphan(struct cordon_timer *timer)
+{
+    struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, timer, timer);
+    if (guest->state != CORDON_GUEST_LEASED || guest->lease.watched)
+        return;
+    cordon_log(CORDON_LOG_WARN, "kept guest destroyed: no gateway adopted it", "guest", guest->id, NULL);
+    cordon_guest_destroy(guest);
+}
+
+static void lose_gateway(struct cordon_guest *guest)
+{
+    cordon_source_close(&guest->warden->loop, &guest->lease);
+    if (guest->state != CORDON_GUEST_LEASED)
+        return;
+    guest->timer.on_due = on_orphan;
+    cordon_timer_arm(&guest->warden->loop, &guest->timer, guest->warden->config.orphan_us);
+}
+
+static void handle(struct cordon_guest *guest, const struct cordon_lease_request *request)
+{
+    if (guest->state != CORDON_GUEST_LEASED)
+        return;
+    switch (request->verb) {
+    case CORDON_LEASE_PAUSE:
+        pause_guest(guest, request->seq);
+        return;
+    case CORDON_LEASE_RESUME:
+        resume_guest(guest, request->seq);
+        return;
+    case CORDON_LEASE_DESTROY:
+        guest->ordered = true;
+        cordon_pool_on_returned(guest->pool);
+        cordon_guest_destroy(guest); /* which may free it */
+        return;
+    default:
+        answer(guest, request->seq, -EINVAL);
+    }
+}
+
+static void on_lease(struct cordon_source *source, uint32_t events)
+{
+    struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, lease, source);
+    struct cordon_lease_request request;
+    (void)events;
+    ssize_t n = cordon_recv_fds(source->fd, &request, sizeof request, NULL, NULL, MSG_DONTWAIT);
+    if (n == -EAGAIN)
+        return;
+    if (n == (ssize_t)sizeof request && request.version == CORDON_WARDEN_VERSION && request.seq)
+        handle(guest, &request);
+    else if (n <= 0 && n != -EMSGSIZE)
+        lose_gateway(guest);
+}
+
+static int watch_lease(struct cordon_guest *guest, int lease)
+{
+    cordon_source_close(&guest->warden->loop, &guest->lease); /* of an earlier gateway, which is told by its end */
+    guest->lease.on_event = on_lease;
+    return cordon_source_watch(&guest->warden->loop, &guest->lease, dup(lease), EPOLLIN | EPOLLRDHUP);
+}
+
+void cordon_keep_leased(struct cordon_guest *guest, const struct cordon_warden_acquire *request, int lease)
+{
+    memcpy(guest->id, request->id, sizeof guest->id);
+    if (watch_lease(guest, lease) < 0)
+        cordon_guest_destroy(guest); /* the gateway sees the lease end */
+}
+
+/* --- adoption --- */
+
+static struct cordon_guest *find(struct cordon_warden *warden, const char *id)
+{
+    for (struct cordon_guest *guest = warden->guests; guest; guest = guest->next)
+        if (guest->state == CORDON_GUEST_LEASED && memcmp(guest->id, id, sizeof guest->id) == 0)
+            return guest;
+    return NULL;
+}
+
+static int bring_channel(struct cordon_guest *guest)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    ssize_t n = cordon_send_fds(guest->control, "C", 1, &pair[1], 1, MSG_DONTWAIT);
+    (void)close(pair[1]); /* the agent's */
+    cordon_close(&guest->channel);
+    guest->channel = pair[0];
+    return n < 0 ? (int)n : 0;
+}
+
+void cordon_keep_adopt(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take)
+{
+    cordon_autoclose int lease = lease_take;
+    struct cordon_guest *guest = find(warden, request->id);
+    if (!guest) {
+        cordon_peer_refuse(lease, -ESRCH, "there is no such guest");
+        return;
+    }
+    int r = bring_channel(guest);
+    if (r == 0)
+        r = cordon_guest_send_grant(guest, lease, false);
+    cordon_close(&guest->channel);
+    if (r < 0) {
+        cordon_peer_refuse(lease, r, "the guest could not be handed over");
+        return;
+    }
+    cordon_timer_cancel(&warden->loop, &guest->timer);
+    if (watch_lease(guest, lease) < 0)
+        lose_gateway(guest);
+}
+
+/* --- being made, and the end --- */
+
+int cordon_keep_prepare(struct cordon_guest *guest, int *agent_end, struct cordon_error *err)
+{
+    int pair[2];
+    guest->freeze.on_due = on_freeze;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return cordon_fail_errno(err, -errno, "make a guest's control socket");
+    guest->control = pair[0];
+    *agent_end = pair[1];
+    return cordon_cgroup_freezer_make(&guest->slot->cgroup, &guest->freezer, err);
+}
+
+void cordon_keep_dying(struct cordon_guest *guest)
+{
+    cordon_timer_cancel(&guest->warden->loop, &guest->freeze);
+    guest->pause_seq = 0;
+    guest->paused = false;
+    if (guest->freezer.root)
+        (void)cordon_cgroup_freezer_set(&guest->freezer, false); /* on v1 what is frozen does not die */
+    cordon_close(&guest->control);
+}
+
+void cordon_keep_done(struct cordon_guest *guest)
+{
+    cordon_cgroup_freezer_done(&guest->freezer);
+    cordon_source_close(&guest->warden->loop, &guest->lease);
+}
