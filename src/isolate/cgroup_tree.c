@@ -282,21 +282,17 @@ int cordon_cgroup_tree_group(struct cordon_cgroup_tree *tree, const char *name, 
     return 0;
 }
 
-<<<<<<< HEAD
-/*
- * Out of the leaf again, which only a group without controllers for children may take us back from. Elsewhere the
- * controllers stay on: they cost little, and another instance may just be counting on them.
- */
-=======
 int cordon_cgroup_tree_plain(struct cordon_cgroup_tree *tree, const char *name, char why[256])
 {
     tree->base = tree->group = -1;
-    tree->enabled = 0;
     int r = open_base(tree, why);
     return r < 0 ? r : cordon_cgroup_tree_group(tree, name, why);
 }
 
->>>>>>> 6ef1192 (agent, warden, guest, core, store: kept guests)
+/*
+ * Out of the leaf again, which only a group without controllers for children may take us back from. Elsewhere the
+ * controllers stay on: they cost little, and another instance may just be counting on them.
+ */
 static void restore_base(struct cordon_cgroup_tree *tree)
 {
     if (faccessat(tree->base, CORDON_CGROUP_LEAF, F_OK, 0) < 0)
