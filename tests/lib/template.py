@@ -9,10 +9,13 @@ import io
 import json
 import os
 import struct
+import subprocess
 import tarfile
 import threading
 import time
 import zipfile
+
+from .daemon import cli
 
 PAYLOAD = 16384
 HEADER = struct.Struct("<8sIIQq32s32s16s128s8192s")
@@ -165,10 +168,13 @@ def package_server():
         thread.join(10)
 
 
+def imported(state, archive, name="tree", **settings):
+    """`cordon template create NAME --import -`."""
+    return cli("template", "create", name, "--import", "-", "--state", state, stdin=archive, timeout=120, **settings)
+
+
 def bash_tree(*more):
     """A file tree with nothing but bash and the libraries that it needs, as an archive's members."""
-    import subprocess
-
     shown = subprocess.run(["ldd", "/bin/bash"], capture_output=True, text=True, check=True).stdout
     paths = [word for line in shown.splitlines() for word in line.split() if word.startswith("/")]
     members = [member("usr/", type=tarfile.DIRTYPE, mode=0o755), member("bin", type=tarfile.SYMTYPE, linkname="usr/bin")]
