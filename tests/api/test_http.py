@@ -151,7 +151,7 @@ class TestKeys:
 @pytest.mark.parametrize(
     "method,path,status",
     [
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("GET", "/nope", 404),
         ("POST", "/v1/run", 404),
         ("POST", "/v1/runs/", 404),

@@ -314,7 +314,7 @@ def test_serve_help():
 
 def test_what_the_start_says(own):
     made = own()
-    assert str(made.port) in made.log()
+    assert host.wait_for(lambda: str(made.port) in made.log())
 
 
 def test_no_stdin_no_tty_needed():
