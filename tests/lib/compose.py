@@ -7,6 +7,7 @@ tested all the same, each of its keys has its flag here, and a key that has none
 """
 
 import os
+import re
 
 
 def _each(flag):
@@ -36,10 +37,16 @@ KEYS = {
     "security_opt": _security,
     "cgroup": _one("--cgroupns"),
     "mem_limit": _one("--memory"),
+    "environment": _each("--env"),  # a name alone takes the value of who starts it, here as there
     "ports": _each("--publish"),
     "volumes": _each("--volume"),
     "stop_grace_period": lambda value, folder: ["--stop-timeout", value.rstrip("s")],
 }
+
+
+def _expand(item):
+    """${NAME:-default} is the default: nothing is set beside the file here."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", item)
 
 
 def run_line(path, name, without=()):
@@ -53,6 +60,6 @@ def run_line(path, name, without=()):
         if key in without:
             continue
         if isinstance(value, list):
-            value = [item for item in value if item not in without]
+            value = [item for item in map(_expand, value) if item not in without]
         flags += KEYS[key](value, os.path.dirname(os.path.abspath(path)))
     return flags, service["image"]
