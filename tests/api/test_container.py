@@ -5,6 +5,7 @@ engine in a network and a mount namespace of its own, with its own folders. Noth
 mmdebstrap. (What the engine is given is derived from compose.yaml: see lib/compose.py.)
 """
 
+import base64
 import glob
 import hashlib
 import json
@@ -253,3 +254,11 @@ def test_a_stop_is_in_order(engine):
     engine.docker("stop", name)
     assert engine.docker("inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip() == "0"
     engine.docker("rm", name)
+
+
+def test_ragflows_door_over_the_published_port(service):
+    engine, _, key = service
+    call = {"code_b64": base64.b64encode(b"def main(n): return n * 2").decode(), "arguments": {"n": 21}}
+    done = engine.inside("curl", "-s", "http://127.0.0.1:9385/run", "-H", f"Authorization: Bearer {key}",
+                         "-H", "Content-Type: application/json", "-d", json.dumps(call))
+    assert json.loads(done.stdout)["result"] == {"present": True, "value": 42, "type": "json"}

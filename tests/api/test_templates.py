@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import pytest
-from lib import host, template
+from lib import executor_manager, host, template
 from lib.client import Client
 from lib.daemon import BIN, PREFIX, Daemon, cli, environment
 
@@ -46,7 +46,8 @@ def made(nothing_left):
 @pytest.fixture(scope="module")
 def served(made):
     """A daemon with a copy of the template."""
-    with Daemon(pool_python=1, pool_python_data=0, pool_javascript=1, pool_bash=0, template_mb=64) as daemon:
+    images = {"SANDBOX_BASE_PYTHON_IMAGE": "registry.local/x/mix:latest", "SANDBOX_BASE_NODEJS_IMAGE": "mix"}
+    with Daemon(pool_python=1, pool_python_data=0, pool_javascript=1, pool_bash=0, template_mb=64, **images) as daemon:
         with open(os.path.join(made, "templates", "mix.template"), "rb") as file:
             template.place(daemon.state, "mix", file.read())
         yield daemon
@@ -71,6 +72,14 @@ def test_packages_of_both_kinds_are_there_by_every_way(served):
     assert events[-1]["type"] == "outcome" and events[-1]["outcome"]["exit_code"] == 0
     by_cli = cli("run", "--template", "mix", "--state", daemon.state, "-c", PYTHON)
     assert (by_cli.status, by_cli.text) == (0, PYTHON_SAYS), by_cli
+
+
+@pytest.mark.limit(300)
+def test_ragflows_door_starts_from_the_images_that_its_variables_name(served):
+    python = "import cordon_first, cordon_second\ndef main(): return [cordon_first.answer(), cordon_second.NAME]"
+    assert executor_manager.value(executor_manager.run(served, python, token=served.key)) == [42, "second"]
+    node = "const left = require('cordon-left'); function main({ a }) { return left(a, 2) }"
+    assert executor_manager.value(executor_manager.run(served, node, "nodejs", served.key, arguments={"a": 40})) == 42
 
 
 @pytest.mark.limit(300)
