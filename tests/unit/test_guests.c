@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kept guests from end to end: the service, the gateway's end, a real warden, real agents. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -787,6 +788,145 @@ static void is_adopted(void **state)
     destroy(id);
 }
 
+/* --- what is killed from outside, and by root within --- */
+
+static bool read_parent(const char *pid, pid_t *parent, char name[32])
+{
+    char path[64], text[512];
+    (void)snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    if (cordon_read_file(AT_FDCWD, path, text, sizeof text) <= 0)
+        return false;
+    const char *open_at = strchr(text, '('), *close_at = strrchr(text, ')');
+    char state;
+    if (!open_at || !close_at || sscanf(close_at + 1, " %c %d", &state, parent) != 2)
+        return false;
+    (void)snprintf(name, 32, "%.*s", (int)(close_at - open_at - 1), open_at + 1);
+    return state != 'Z';
+}
+
+/* Our warden's agents: grandchildren of it, by its nurseries. */
+static size_t kill_agents(void)
+{
+    size_t killed = 0;
+    DIR *dir = opendir("/proc");
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        pid_t parent, grandparent;
+        char name[32], other[32], text[16];
+        if (*entry->d_name < '0' || *entry->d_name > '9' || !read_parent(entry->d_name, &parent, name) ||
+            strcmp(name, "cordon-agent") != 0)
+            continue;
+        (void)snprintf(text, sizeof text, "%d", (int)parent);
+        if (read_parent(text, &grandparent, other) && grandparent == warden && strcmp(other, "cordon-nursery") == 0)
+            killed += kill((pid_t)strtol(entry->d_name, NULL, 10), SIGKILL) == 0;
+    }
+    if (dir)
+        (void)closedir(dir);
+    return killed;
+}
+
+static bool is_gone_within(const char *id, int ms, char cause[16])
+{
+    for (int i = 0; i < ms / 10; i++) {
+        if (condition(id, cause) == CORDON_GUEST_IS_GONE)
+            return true;
+        (void)poll(NULL, 0, 10);
+    }
+    return false;
+}
+
+static void a_killed_agent_is_told(void **state)
+{
+    const char *argv[4];
+    char cause[16];
+    (void)state;
+    if (unavailable())
+        skip();
+    char *id = create();
+    struct cordon_operation operation = shell(argv, "sleep 60");
+    struct cordon_live_stream *stream;
+    struct cordon_stream_event event;
+    bool ended;
+    int r;
+    ok(cordon_guests_open(tenant, id, &operation, &stream, &err));
+    assert_int_equal(cordon_guests_next(stream, 10000, &event, &ended, &err), 1);
+    assert_true(kill_agents() >= 1);
+    while ((r = cordon_guests_next(stream, 10000, &event, &ended, &err)) == 1)
+        continue;
+    assert_int_equal(r, -ESRCH);
+    assert_int_equal(err.kind, CORDON_ERROR_GONE);
+    cordon_guests_close(stream);
+    assert_true(is_gone_within(id, 5000, cause));
+    assert_string_equal(cause, "died");
+    assert_true(cordon_guests_open(tenant, id, &operation, &stream, &err) < 0);
+    assert_int_equal(err.kind, CORDON_ERROR_GONE);
+    destroy(id); /* which is fine, too */
+}
+
+static void root_cannot_break_what_launches(void **state)
+{
+    const char *argv[4];
+    (void)state;
+    if (unavailable())
+        skip();
+    char *id = create();
+    struct cordon_operation operation = shell(argv, "kill -9 1; pkill -9 cordon-launch; kill -9 -1");
+    operation.user = "root";
+    (void)run_operation(id, &operation);
+    struct result result = run(id, "echo still here");
+    assert_string_equal(result.out, "still here\n");
+    destroy(id);
+}
+
+static void a_lost_warden_is_told(void **state)
+{
+    char cause[16];
+    int status;
+    (void)state;
+    if (unavailable())
+        skip();
+    char *id = create(), *fresh;
+    (void)kill(warden, SIGKILL);
+    assert_int_equal(waitpid(warden, &status, 0), warden);
+    assert_true(is_gone_within(id, 5000, cause));
+    assert_string_equal(cause, "died");
+    free(id);
+    (void)close(control);
+    assert_int_equal(start_warden(), 0);
+    fresh = create();
+    assert_string_equal(run(fresh, "echo new").out, "new\n");
+    destroy(fresh);
+}
+
+/* --- what installers need --- */
+
+static void packages_are_installed_and_found(void **state)
+{
+    static const char make[] =
+        "mkdir -p pkg/hello_cordon && cd pkg && echo 'def hi(): return 42' > hello_cordon/__init__.py && "
+        "printf '[project]\nname = \"hello-cordon\"\nversion = \"1.0\"\n' > pyproject.toml && "
+        "printf 'from setuptools import setup\nsetup(name=\"hello-cordon\", version=\"1.0\", packages=[\"hello_cordon\"])\n' > setup.py && "
+        "python3 -m pip install --no-index --no-build-isolation --no-deps . > log 2>&1 || { cat log; exit 1; }";
+    (void)state;
+    if (unavailable())
+        skip();
+    if (access("/usr/bin/pip3", X_OK) < 0) {
+        print_message("# skipped: this host has no pip\n");
+        skip();
+    }
+    char *id = create();
+    struct result result = run(id, make);
+    if (result.exit.exit_code && strstr(result.out, "setuptools")) {
+        print_message("# skipped: pip has nothing to build with here\n");
+        destroy(id);
+        skip();
+    }
+    if (result.exit.exit_code)
+        fail_msg("%s", result.out);
+    result = run(id, "cd /tmp && python3 -c 'import hello_cordon; print(hello_cordon.hi())'");
+    assert_string_equal(result.out, "42\n");
+    destroy(id);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -809,6 +949,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(lifetimes),
         cmocka_unit_test(owners_names_and_quotas),
         cmocka_unit_test(is_adopted),
+        cmocka_unit_test(packages_are_installed_and_found),
+        cmocka_unit_test(root_cannot_break_what_launches),
+        cmocka_unit_test(a_killed_agent_is_told),
+        cmocka_unit_test(a_lost_warden_is_told),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
