@@ -15,11 +15,13 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "core/guests.h"
 #include "core/metrics.h"
 #include "core/run.h"
 #include "door/door.h"
@@ -36,6 +38,8 @@ struct ahead {
 };
 
 struct native_run {
+    char tenant[32];
+    bool counted; /* among the key's runs */
     struct cordon_run_request request;
     struct cordon_live *live;
     struct cordon_event_writer writer;
@@ -68,6 +72,8 @@ static void close_run(void *context)
         end_ahead(run);
     cordon_unread_done(run->charged);
     cordon_live_close(run->live);
+    if (run->counted)
+        cordon_quota_run_leave(run->tenant, run->request.request.limits.memory_bytes);
     cordon_run_request_done(&run->request);
     free(run);
 }
@@ -211,6 +217,24 @@ static int begin_stream(struct native_run *run, struct cordon_error *err)
     return 0;
 }
 
+/* What the key may have at once and start in a minute. */
+static int count_run(struct cordon_http_request *request, struct native_run *run, struct cordon_error *err)
+{
+    char seconds[16];
+    (void)snprintf(run->tenant, sizeof run->tenant, "%s", request->subject); /* of one size */
+    int r = cordon_quota_rate(run->tenant, err);
+    if (r == 0)
+        r = cordon_quota_run_enter(run->tenant, run->request.request.limits.memory_bytes, err);
+    run->counted = r == 0;
+    if (r < 0 && err->kind == CORDON_ERROR_QUOTA) {
+        (void)snprintf(seconds, sizeof seconds, "%u", cordon_guests_retry_after_s(err)); /* fits */
+        cordon_http_reply_header(request, "Retry-After", seconds);
+    }
+    if (r < 0)
+        cordon_metrics_error(err->kind);
+    return r;
+}
+
 static int open_run(struct cordon_http_request *request, struct native_run *run, struct cordon_error *err)
 {
     const struct cordon_doors *doors = request->context;
@@ -222,6 +246,9 @@ static int open_run(struct cordon_http_request *request, struct native_run *run,
     }
     cordon_buf_done(&request->body); /* the request has copies of all it needs */
     run->request.request.cancel_fd = request->fd;
+    r = count_run(request, run, err);
+    if (r < 0)
+        return r;
     return cordon_live_open(doors->settings, &run->request, &run->live, err);
 }
 

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one key may have at once and start in a minute; another key's share stays its own."""
+
+import threading
+import time
+
+import pytest
+from lib.client import Client
+from lib.daemon import Daemon
+
+
+def quota_error(answer):
+    assert answer.status == 429, answer
+    kind, message = answer.error()
+    assert kind == "quota_exceeded" and int(answer.headers["Retry-After"]) >= 1
+    return message
+
+
+def request(code, **fields):
+    return dict({"language": "python", "code": code}, **fields)
+
+
+@pytest.fixture(scope="module")
+def limited():
+    with Daemon(key_runs=1, key_memory_mb=300, pool_python=1) as daemon:
+        yield daemon
+
+
+def run_long(daemon, done):
+    done.append(daemon.run("import time; time.sleep(2); print('long')", timeout_s=10)["stdout"])
+
+
+def test_runs_at_once(limited):
+    done = []
+    thread = threading.Thread(target=run_long, args=(limited, done))
+    thread.start()
+    time.sleep(1)
+    other = Client(limited.port, limited.create_key())
+    assert "CORDON_KEY_RUNS" in quota_error(limited.post(request("print(1)")))
+    assert other.run("print(2)")["stdout"] == "2\n"
+    thread.join()
+    assert done == ["long\n"]
+    assert limited.run("print(3)")["stdout"] == "3\n"
+
+
+def test_memory(limited):
+    assert "CORDON_KEY_MEMORY_MB" in quota_error(limited.post(request("print(1)", memory_mb=512)))
+    assert limited.run("print(4)", memory_mb=128)["stdout"] == "4\n"
+
+
+def test_rate():
+    with Daemon(key_rate=3, pool_python=1) as daemon:
+        for i in range(3):
+            assert daemon.run(f"print({i})")["stdout"] == f"{i}\n"
+        assert "CORDON_KEY_RATE" in quota_error(daemon.post(request("print(1)")))
+        assert int(daemon.post(request("print(1)")).headers["Retry-After"]) == 20
