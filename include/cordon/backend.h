@@ -79,6 +79,8 @@ struct cordon_file {
     uint32_t mode; /* permission bits; 0 means 0644 */
 };
 
+struct cordon_egress_policy; /* core's own */
+
 struct cordon_request {
     uint32_t struct_size;
     const char *language; /* "python", "javascript", "bash" */
@@ -100,6 +102,8 @@ struct cordon_request {
     bool artifacts_flat;           /* only files directly in the working directory and in artifacts/ are artifacts; of
                                       two of one name the former is the one */
     const char *artifact_suffixes; /* comma separated, lower case ("png,csv"): others are no artifacts; NULL: all are */
+    /* With network: what that means, made by core of settings and allowed_domains (src/core/egress.h). */
+    const struct cordon_egress_policy *egress;
 };
 
 enum cordon_event_type {
@@ -109,7 +113,17 @@ enum cordon_event_type {
     CORDON_EVENT_RESULT,      /* data: main's result as JSON; at most once */
     CORDON_EVENT_ARTIFACT,    /* name, data: the whole file */
     CORDON_EVENT_DROPPED,     /* name, reason: an artifact that is not returned; size where known */
-    CORDON_EVENT_OUTCOME      /* outcome; the last event of every run */
+    CORDON_EVENT_OUTCOME,     /* outcome; the last event of every run */
+    CORDON_EVENT_EGRESS       /* data: the guest's egress log, a JSON array; at most once, before the outcome */
+};
+
+/* What a guest's connections came to. */
+struct cordon_egress_counts {
+    uint64_t connections, refused; /* relayed; not relayed, for whatever reason */
+    uint64_t open;                 /* now */
+    uint64_t names, names_refused; /* DNS questions answered; refused */
+    uint64_t sent, received;       /* bytes of payload, as the guest sees it */
+    char first_refused[160];       /* "name:port: why"; "" */
 };
 
 enum cordon_cause {
@@ -146,6 +160,8 @@ struct cordon_outcome {
     char backend[32];
     enum cordon_isolation isolation; /* the one that held for this run */
     char result_error[256];          /* why main's result could not be had, else "" */
+    bool network;                    /* it had one that was counted: */
+    struct cordon_egress_counts egress;
 };
 
 struct cordon_event {

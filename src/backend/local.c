@@ -16,8 +16,8 @@ static const struct cordon_guest_backend self = {.name = "local", .isolation = C
 
 /* What capabilities() returned stays valid for ever, so there is one set for each word a warden can say. */
 enum {
-    ABILITIES =
-        CORDON_ABLE_MEMORY | CORDON_ABLE_PIDS | CORDON_ABLE_CPU | CORDON_ABLE_AGENT_PROTECTED | CORDON_ABLE_FREEZE
+    ABILITIES = CORDON_ABLE_MEMORY | CORDON_ABLE_PIDS | CORDON_ABLE_CPU | CORDON_ABLE_AGENT_PROTECTED |
+                CORDON_ABLE_FREEZE | CORDON_ABLE_NETWORK
 };
 enum { KINDS = (1 << CORDON_GUEST_KIND__COUNT) - 1 };
 static struct cordon_capabilities sets[ABILITIES + 1][KINDS + 1];
@@ -47,6 +47,7 @@ static void make_sets(void)
             set->agent_protected = abilities & CORDON_ABLE_AGENT_PROTECTED;
             set->guests = kinds & 1u << CORDON_GUEST_KEPT;
             set->pause = abilities & CORDON_ABLE_FREEZE ? CORDON_PAUSE_FREEZE : CORDON_PAUSE_NONE;
+            set->network = set->domain_allowlist = abilities & CORDON_ABLE_NETWORK;
             set->languages = cordon_backend_languages(kinds);
         }
     }

@@ -29,6 +29,7 @@ static const struct command roles[] = {
     {"warden", cordon_warden_main, ""},
     {"gateway", cordon_gateway_main, ""},
     {"unpack", cordon_unpack_main, ""},
+    {"egress", cordon_egress_main, ""},
 };
 
 int cordon_cli_usage(const char *command, const char *fmt, ...)

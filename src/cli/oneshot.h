@@ -11,6 +11,8 @@
 struct cordon_oneshot {
     pid_t pid;
     int peer; /* a second descriptor of the connection that cordon_warden_set took */
+    pid_t egress_pid;
+    int egress; /* the same of cordon_egress_set */
 };
 
 #define CORDON_ONESHOT_FLAGS 24
@@ -26,7 +28,10 @@ struct cordon_oneshot_options {
 /* Starts it and waits for its hello; then the backends of this process work. */
 int cordon_oneshot_start(const struct cordon_oneshot_options *options, struct cordon_oneshot *ret,
                          struct cordon_error *err);
-/* Ends it and waits until it has left nothing behind. */
+/* An egress process beside it, for a run with network. */
+int cordon_oneshot_egress(const struct cordon_oneshot_options *options, struct cordon_oneshot *oneshot,
+                          struct cordon_error *err);
+/* Ends both and waits until they have left nothing behind. */
 void cordon_oneshot_stop(struct cordon_oneshot *oneshot);
 
 #endif

@@ -161,7 +161,7 @@ static int run_alone(const struct cordon_settings *settings, char *const *flags,
                      struct cordon_run_show *show, struct cordon_error *err)
 {
     struct cordon_run_request request;
-    struct cordon_oneshot oneshot = {.peer = -1};
+    struct cordon_oneshot oneshot = {.peer = -1, .egress = -1};
     const struct cordon_backend *backend;
     cordon_registry_setup(cordon_backend_builtin);
     cordon_admission_setup(settings);
@@ -178,6 +178,8 @@ static int run_alone(const struct cordon_settings *settings, char *const *flags,
     const struct cordon_oneshot_options start = {.unisolated = unisolated, .template_fd = -1, .flags = flags};
     if (r == 0 && !cordon_request_blank(&request.request))
         r = cordon_oneshot_start(&start, &oneshot, err);
+    if (r == 0 && oneshot.pid && request.request.network && !unisolated)
+        r = cordon_oneshot_egress(&start, &oneshot, err);
     if (r == 0)
         r = run_request(settings, &request, show, err);
     cordon_oneshot_stop(&oneshot);

@@ -161,6 +161,20 @@ static void read_isolation(const struct cordon_value *outcome, enum cordon_isola
         *ret = CORDON_ISOLATION_NONE;
 }
 
+static void read_network(const struct cordon_value *outcome, struct cordon_outcome *to)
+{
+    static const struct field counts[] = {
+        FIELD("connections", FORM_U64, egress.connections),       FIELD("refused", FORM_U64, egress.refused),
+        FIELD("names", FORM_U64, egress.names),                   FIELD("names_refused", FORM_U64, egress.names_refused),
+        FIELD("bytes_sent", FORM_U64, egress.sent),               FIELD("bytes_received", FORM_U64, egress.received),
+        FIELD("first_refused", FORM_TEXT, egress.first_refused),
+    };
+    struct cordon_value network;
+    to->network = member(outcome, "network", &network) && network.kind == CORDON_VALUE_OBJECT;
+    if (to->network)
+        read_fields(&network, counts, sizeof counts / sizeof *counts, to);
+}
+
 static int read_outcome(struct cordon_event_reader *reader, const struct cordon_value *root, struct cordon_event *event)
 {
     struct cordon_outcome *to = &reader->outcome;
@@ -173,6 +187,7 @@ static int read_outcome(struct cordon_event_reader *reader, const struct cordon_
     read_fields(&outcome, fields, sizeof fields / sizeof *fields, to);
     read_stream(&outcome, "stdout", &to->stdout_bytes, &to->stdout_kept);
     read_stream(&outcome, "stderr", &to->stderr_bytes, &to->stderr_kept);
+    read_network(&outcome, to);
     if (member(root, "timing", &timing))
         read_fields(&timing, timings, sizeof timings / sizeof *timings, to);
     event->outcome = to;
@@ -224,6 +239,15 @@ static int read_result(struct cordon_event_reader *reader, const struct cordon_v
     return 0;
 }
 
+static int read_egress(struct cordon_event_reader *reader, const struct cordon_value *root, struct cordon_event *event)
+{
+    struct cordon_value value;
+    if (!member(root, "log", &value))
+        return -EBADMSG;
+    event->data = (struct cordon_bytes){value.data, value.size};
+    return 0;
+}
+
 static int read_artifact(struct cordon_event_reader *reader, const struct cordon_value *root,
                          struct cordon_event *event)
 {
@@ -252,7 +276,7 @@ static const struct {
     {"started", CORDON_EVENT_STARTED, read_started},    {"stdout", CORDON_EVENT_STDOUT, read_output},
     {"stderr", CORDON_EVENT_STDERR, read_output},       {"result", CORDON_EVENT_RESULT, read_result},
     {"artifact", CORDON_EVENT_ARTIFACT, read_artifact}, {"dropped", CORDON_EVENT_DROPPED, read_dropped},
-    {"outcome", CORDON_EVENT_OUTCOME, read_outcome},
+    {"egress", CORDON_EVENT_EGRESS, read_egress},       {"outcome", CORDON_EVENT_OUTCOME, read_outcome},
 };
 
 static int error_of(const struct cordon_value *root, struct cordon_error *err)

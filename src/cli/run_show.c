@@ -135,6 +135,9 @@ static void note_outcome(const struct cordon_outcome *outcome)
     /* The interpreter's side has said why on stderr where it ended the program for it. */
     if (*outcome->result_error && (outcome->exit_code == 0 || !outcome->stderr_bytes))
         note("no result: %s", outcome->result_error);
+    if (outcome->egress.refused || outcome->egress.names_refused)
+        note("refused by the egress rules: %" PRIu64 " connections, %" PRIu64 " names; the first: %s",
+             outcome->egress.refused, outcome->egress.names_refused, outcome->egress.first_refused);
     if (*outcome->message)
         note("%s", outcome->message);
     else if (!natural)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "core/egress.h"
 #include "core/value.h"
 
 #define RESULT_MAX (16u << 20) /* as much as an agent passes on */
@@ -22,7 +23,7 @@ struct item {
 
 struct cordon_answer {
     struct cordon_limits limits;
-    struct cordon_buf out, err, result;
+    struct cordon_buf out, err, result, egress;
     struct item *items;
     size_t item_count, kept, dropped;
     uint64_t kept_bytes;
@@ -40,6 +41,7 @@ int cordon_answer_new(const struct cordon_limits *limits, struct cordon_answer *
     answer->out = CORDON_BUF_INIT(limits->stdout_bytes);
     answer->err = CORDON_BUF_INIT(limits->stderr_bytes);
     answer->result = CORDON_BUF_INIT(RESULT_MAX);
+    answer->egress = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
     answer->outcome = (struct cordon_outcome){.struct_size = sizeof answer->outcome,
                                               .cause = CORDON_CAUSE_INFRASTRUCTURE,
                                               .exit_code = -1,
@@ -55,6 +57,7 @@ void cordon_answer_free(struct cordon_answer *answer)
     cordon_buf_done(&answer->out);
     cordon_buf_done(&answer->err);
     cordon_buf_done(&answer->result);
+    cordon_buf_done(&answer->egress);
     for (size_t i = 0; i < answer->item_count; i++) {
         free(answer->items[i].name);
         free(answer->items[i].reason);
@@ -141,6 +144,15 @@ static int add_artifact(struct cordon_answer *answer, const struct cordon_event 
     return r;
 }
 
+/* Its bytes go out as they are, so they must be JSON, whoever sent them. */
+static int add_egress(struct cordon_answer *answer, const struct cordon_bytes *data)
+{
+    struct cordon_value value;
+    bool good = !answer->egress.size && cordon_value_parse(data->data, data->size, &value, NULL) == 0 &&
+                value.kind == CORDON_VALUE_ARRAY;
+    return good ? cordon_buf_append(&answer->egress, value.data, value.size) : 0;
+}
+
 static void add_outcome(struct cordon_answer *answer, const struct cordon_outcome *outcome)
 {
     answer->outcome = *outcome;
@@ -167,6 +179,8 @@ int cordon_answer_add(struct cordon_answer *answer, const struct cordon_event *e
         return add_artifact(answer, event);
     case CORDON_EVENT_DROPPED:
         return add_dropped(answer, event, event->reason);
+    case CORDON_EVENT_EGRESS:
+        return add_egress(answer, &event->data);
     case CORDON_EVENT_OUTCOME:
         add_outcome(answer, event->outcome);
         return 0;
@@ -262,6 +276,10 @@ void cordon_answer_write(const struct cordon_answer *answer, struct cordon_json 
     for (size_t i = 0; i < answer->item_count; i++)
         write_item(&answer->items[i], json);
     cordon_json_array_end(json);
+    if (answer->egress.size) {
+        cordon_json_key(json, "egress");
+        cordon_json_raw(json, answer->egress.data, answer->egress.size);
+    }
     cordon_json_key(json, "backend");
     cordon_json_text(json, outcome->backend);
     cordon_json_key(json, "timing");

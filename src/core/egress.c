@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policy: entries in, decisions out. Order of a decision: strong rules, denials, allowances, the mode. */
+/* The policy: entries in, decisions out. Order of a decision: strong denials, strong allowances, denials, allowances,
+ * the mode. */
 #include "core/egress.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -88,13 +90,14 @@ int cordon_egress_policy_add(struct cordon_egress_policy *policy, const char *en
         policy->mode = CORDON_EGRESS_OPEN;
         return check_open(policy, err);
     }
+    bool strong = mark == '+' || strncmp(entry, "!!", 2) == 0;
     if (mark == '!' || mark == '+')
-        entry++;
+        entry += mark == '!' && strong ? 2 : 1;
     int r = cordon_egress_rule_parse(entry, strlen(entry), &rule, err);
     if (r < 0)
         return r;
     rule.deny = mark == '!';
-    r = add_rule(policy, &rule, mark == '+', err);
+    r = add_rule(policy, &rule, strong, err);
     return r < 0 ? r : check_open(policy, err);
 }
 
@@ -187,14 +190,32 @@ static int add_setting(const struct cordon_settings *settings, enum cordon_door 
     return r;
 }
 
+/* What the operator denies is denied whatever a request allows. */
+static int add_denials(const struct cordon_settings *settings, enum cordon_door door,
+                       struct cordon_egress_policy *policy, struct cordon_error *err)
+{
+    char strong[CORDON_EGRESS_RULE_TEXT + 2];
+    const char *item;
+    int r = 0;
+    for (size_t i = 0;
+         r == 0 && (item = cordon_settings_item(settings, door, CORDON_SET_ALLOWED_DOMAINS, i)); i++) {
+        if (*item != '!' || strlen(item) >= sizeof strong - 1)
+            continue;
+        (void)snprintf(strong, sizeof strong, "!%s", item + (item[1] == '!'));
+        r = cordon_egress_policy_add(policy, strong, err);
+    }
+    return r;
+}
+
 static int fill(const struct cordon_settings *settings, enum cordon_door door, const char *const *entries, size_t count,
                 struct cordon_egress_policy *policy, struct cordon_error *err)
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < count; i++)
         r = cordon_egress_policy_add(policy, entries[i], err);
-    if (r == 0 && !count)
-        r = add_setting(settings, door, CORDON_SET_ALLOWED_DOMAINS, policy, err);
+    if (r == 0)
+        r = count ? add_denials(settings, door, policy, err)
+                  : add_setting(settings, door, CORDON_SET_ALLOWED_DOMAINS, policy, err);
     if (r == 0 && policy->mode == CORDON_EGRESS_OFF && door == CORDON_DOOR_LANGFLOW)
         r = add_setting(settings, door, CORDON_SET_EGRESS_REGISTRIES, policy, err);
     if (r == 0 && policy->mode == CORDON_EGRESS_OFF)
@@ -217,13 +238,58 @@ int cordon_egress_policy_for(const struct cordon_settings *settings, enum cordon
     return r;
 }
 
+/* --- settings --- */
+
+int cordon_egress_range_setting(const struct cordon_settings *settings, enum cordon_setting id, size_t i,
+                                bool only_addresses, struct cordon_egress_rule *ret, struct cordon_error *err)
+{
+    const char *item = cordon_settings_item(settings, CORDON_DOOR_NATIVE, id, i);
+    if (!item)
+        return 0;
+    int r = cordon_egress_rule_parse(item, strlen(item), ret, err);
+    if (r == 0 && (ret->form != CORDON_EGRESS_RANGE || (only_addresses && ret->bits != 128)))
+        r = cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "\"%.100s\" is no address%s", item,
+                        only_addresses ? "" : " or CIDR");
+    if (r < 0)
+        cordon_error_context(err, "%s", cordon_settings_name(CORDON_DOOR_NATIVE, id));
+    return r < 0 ? r : 1;
+}
+
+static int check_ranges(const struct cordon_settings *settings, enum cordon_setting id, bool only_addresses,
+                        struct cordon_error *err)
+{
+    struct cordon_egress_rule rule;
+    int r = 1;
+    for (size_t i = 0; r > 0; i++)
+        r = cordon_egress_range_setting(settings, id, i, only_addresses, &rule, err);
+    return r;
+}
+
+int cordon_egress_check_settings(const struct cordon_settings *settings, struct cordon_error *err)
+{
+    struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
+    int r = check_ranges(settings, CORDON_SET_EGRESS_RANGES, false, err);
+    if (r == 0)
+        r = check_ranges(settings, CORDON_SET_EGRESS_RESOLVER, true, err);
+    if (r == 0)
+        r = add_setting(settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_REGISTRIES, &policy, err);
+    cordon_egress_policy_done(&policy);
+    for (int door = 0; r == 0 && door < CORDON_DOOR__COUNT; door++) {
+        r = add_setting(settings, (enum cordon_door)door, CORDON_SET_ALLOWED_DOMAINS, &policy, err);
+        cordon_egress_policy_done(&policy);
+    }
+    return r;
+}
+
 /* --- deciding --- */
 
-enum rank { STRONG, DENIED, ALLOWED, RANKS };
+enum rank { STRONGLY_DENIED, STRONGLY_ALLOWED, DENIED, ALLOWED, RANKS };
 
 static enum rank rank_of(const struct cordon_egress_policy *policy, size_t i)
 {
-    return policy->rules[i].deny ? DENIED : policy->strong[i] ? STRONG : ALLOWED;
+    if (policy->strong[i])
+        return policy->rules[i].deny ? STRONGLY_DENIED : STRONGLY_ALLOWED;
+    return policy->rules[i].deny ? DENIED : ALLOWED;
 }
 
 static bool has_name(const struct cordon_egress_rule *rule, const char *name, uint16_t port)
@@ -259,7 +325,7 @@ static enum cordon_egress_verdict decide(const struct cordon_egress_policy *poli
         if (!found[rank])
             continue;
         *rule = found[rank];
-        return rank == DENIED ? CORDON_EGRESS_REFUSE : CORDON_EGRESS_ALLOW;
+        return found[rank]->deny ? CORDON_EGRESS_REFUSE : CORDON_EGRESS_ALLOW;
     }
 #ifdef CORDON_WEAKEN_EGRESS
     return CORDON_EGRESS_ALLOW;
@@ -286,7 +352,24 @@ const struct cordon_egress_rule *cordon_egress_denied_address(const struct cordo
 {
     const struct cordon_egress_rule *found[RANKS] = {NULL};
     find(policy, NULL, address, port, found);
-    return found[STRONG] ? NULL : found[DENIED];
+    if (found[STRONGLY_DENIED])
+        return found[STRONGLY_DENIED];
+    return found[STRONGLY_ALLOWED] ? NULL : found[DENIED];
+}
+
+bool cordon_egress_policy_covers(const struct cordon_egress_policy *policy, const char *entry)
+{
+    struct cordon_egress_policy one = CORDON_EGRESS_POLICY_OFF;
+    bool covers = cordon_egress_policy_add(&one, entry, NULL) == 0;
+    if (covers && policy->mode != CORDON_EGRESS_OPEN && one.mode == CORDON_EGRESS_OPEN)
+        covers = false;
+    if (covers && policy->mode != CORDON_EGRESS_OPEN && one.rule_count && !one.rules[0].deny) {
+        covers = false;
+        for (size_t i = 0; i < policy->rule_count && !covers; i++)
+            covers = !policy->rules[i].deny && cordon_egress_rule_within(&one.rules[0], &policy->rules[i]);
+    }
+    cordon_egress_policy_done(&one);
+    return covers;
 }
 
 /* --- as text --- */
@@ -297,7 +380,8 @@ int cordon_egress_policy_write(const struct cordon_egress_policy *policy, bool w
     (void)cordon_buf_appendf(to, "%s\n", cordon_egress_mode_name(policy->mode)); /* failures are sticky */
     for (size_t i = 0; i < policy->rule_count; i++) {
         cordon_egress_rule_format(&policy->rules[i], text);
-        const char *mark = policy->rules[i].deny ? "!" : policy->strong[i] ? "+" : "";
+        bool strong = policy->strong[i];
+        const char *mark = policy->rules[i].deny ? (strong ? "!!" : "!") : strong ? "+" : "";
         (void)cordon_buf_appendf(to, "%s%s\n", mark, text);
     }
     for (size_t i = 0; with_headers && i < policy->header_count; i++) {

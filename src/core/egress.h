@@ -11,12 +11,15 @@
  *     rule     allowed
  *     !rule    denied: beats what is allowed. A range counts for what a name resolves to, too. With "*", only addresses
  *              and ranges can be denied, since whoever may connect to any address needs no name
+ *     !!rule   denied, whatever is allowed: what CORDON_ALLOWED_DOMAINS denies becomes this in every policy
  *     +rule    allowed, and beats what is denied (the E2B door's allowOut, by its protocol)
  *     *        everything that no rule denies: the mode is OPEN
  * A port without a mark is part of the rule. Entries without "*" make NAMES, even when there is none that allows.
  */
 #ifndef CORDON_CORE_EGRESS_H
 #define CORDON_CORE_EGRESS_H
+
+#include <cordon/backend.h>
 
 #include "base/buf.h"
 #include "base/json.h"
@@ -67,6 +70,13 @@ int cordon_egress_policy_for(const struct cordon_settings *settings, enum cordon
                              const char *const *entries, size_t count, struct cordon_egress_policy *ret,
                              struct cordon_error *err);
 
+/* Are the egress settings what they must be? 0, or INVALID naming the one that is not. */
+int cordon_egress_check_settings(const struct cordon_settings *settings, struct cordon_error *err);
+/* Reads a setting that is a list of addresses and CIDRs (with only_addresses: of addresses, maybe with port): the i-th
+ * as a rule, 1; 0 at the end; negative with err. */
+int cordon_egress_range_setting(const struct cordon_settings *settings, enum cordon_setting id, size_t i,
+                                bool only_addresses, struct cordon_egress_rule *ret, struct cordon_error *err);
+
 /* The decision, and the rule that made it (NULL: the mode did). */
 enum cordon_egress_verdict { CORDON_EGRESS_REFUSE = 0, CORDON_EGRESS_ALLOW };
 /* May a connection to this name and port be made? name as cordon_egress_name_read made it. port 0: to some port, which
@@ -77,6 +87,10 @@ enum cordon_egress_verdict cordon_egress_decide_name(const struct cordon_egress_
 enum cordon_egress_verdict cordon_egress_decide_address(const struct cordon_egress_policy *policy,
                                                         const struct cordon_egress_address *address, uint16_t port,
                                                         const struct cordon_egress_rule **rule);
+
+/* Does the entry ask for nothing that the policy does not allow? (For what a request may name: what it denies itself is
+ * fine.) */
+bool cordon_egress_policy_covers(const struct cordon_egress_policy *policy, const char *entry);
 
 /* Does a rule deny this address, whichever name led to it? */
 const struct cordon_egress_rule *cordon_egress_denied_address(const struct cordon_egress_policy *policy,
@@ -91,14 +105,6 @@ int cordon_egress_policy_read(const char *text, size_t size, struct cordon_egres
 
 const char *cordon_egress_mode_name(enum cordon_egress_mode mode); /* "off", "names", "open" */
 
-/* What a guest's connections came to. Counted by the egress process, and told in the outcome. */
-struct cordon_egress_counts {
-    uint64_t connections, refused; /* relayed; not relayed, for whatever reason */
-    uint64_t open;                 /* now */
-    uint64_t names, names_refused; /* DNS questions answered; refused */
-    uint64_t sent, received;       /* bytes of payload, as the guest sees it */
-    char first_refused[160];       /* "name:port: why"; "" */
-};
 void cordon_egress_counts_write(const struct cordon_egress_counts *counts, struct cordon_json *json);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "core/admission.h"
+#include "core/egress.h"
 #include "core/metrics.h"
 #include "core/policy.h"
 #include "core/registry.h"
@@ -35,6 +36,7 @@ struct cordon_live {
     uint64_t opened_us, queue_us;
     struct cordon_outcome outcome;
     const char *domains[CORDON_DOMAINS_MAX];
+    struct cordon_egress_policy egress;
 };
 
 static atomic_bool stopping;
@@ -100,7 +102,14 @@ static int open_live(const struct cordon_settings *settings, const struct cordon
     live->backend = backend;
     live->request = run->request;
     live->opened_us = cordon_now_us();
+    r = cordon_egress_policy_for(settings, run->door, run->request.network, run->request.allowed_domains,
+                                 run->request.allowed_domain_count, &live->egress, err);
+    if (r < 0) {
+        free(live);
+        return r;
+    }
     usual_domains(live, settings, run->door);
+    live->request.egress = &live->egress;
     *ret = live;
     return 0;
 }
@@ -219,5 +228,6 @@ void cordon_live_close(struct cordon_live *live)
     if (!live)
         return;
     give_back(live);
+    cordon_egress_policy_done(&live->egress);
     free(live);
 }

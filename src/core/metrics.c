@@ -113,6 +113,11 @@ void cordon_metrics_outcome(const char *language, const struct cordon_outcome *o
     cordon_metrics_add(CORDON_METRIC_PROCESSES_LEFT, outcome->processes_left);
     cordon_metrics_add(CORDON_METRIC_SYSCALLS_DENIED, outcome->syscalls_denied);
     cordon_metrics_add(CORDON_METRIC_CPU_US, (int64_t)outcome->cpu_us);
+    cordon_metrics_add(CORDON_METRIC_EGRESS_CONNECTIONS, (int64_t)outcome->egress.connections);
+    cordon_metrics_add(CORDON_METRIC_EGRESS_REFUSED, (int64_t)outcome->egress.refused);
+    cordon_metrics_add(CORDON_METRIC_EGRESS_NAMES_REFUSED, (int64_t)outcome->egress.names_refused);
+    cordon_metrics_add(CORDON_METRIC_EGRESS_SENT, (int64_t)outcome->egress.sent);
+    cordon_metrics_add(CORDON_METRIC_EGRESS_RECEIVED, (int64_t)outcome->egress.received);
     cordon_metrics_add(outcome->warm ? CORDON_METRIC_GUESTS_WARM : CORDON_METRIC_GUESTS_COLD, 1);
 }
 

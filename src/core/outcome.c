@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "core/egress.h"
 #include "core/value.h"
 
 static const char *const cause_names[] = {"exited",    "signalled", "timeout",     "memory",        "output_limit",
@@ -123,6 +124,11 @@ void cordon_outcome_write(const struct cordon_outcome *outcome, struct cordon_js
     pair_uint(json, "syscalls_denied", outcome->syscalls_denied);
     pair_text(json, "blocked_syscall", *outcome->blocked_syscall ? outcome->blocked_syscall : NULL);
     pair_text(json, "result_error", *outcome->result_error ? outcome->result_error : NULL);
+    cordon_json_key(json, "network");
+    if (outcome->network)
+        cordon_egress_counts_write(&outcome->egress, json);
+    else
+        cordon_json_null(json);
     cordon_json_object_end(json);
 }
 
@@ -235,6 +241,14 @@ static void write_dropped(const struct cordon_event *event, struct cordon_buf *t
     line_end(&json);
 }
 
+static void write_egress(const struct cordon_bytes *log, struct cordon_buf *to)
+{
+    struct cordon_json json = line_begin(to, "egress");
+    cordon_json_key(&json, "log");
+    cordon_json_raw(&json, log->data, log->size);
+    line_end(&json);
+}
+
 static void write_end(struct cordon_event_writer *writer, const struct cordon_outcome *outcome, struct cordon_buf *to)
 {
     write_data(to, "stdout", (const char *)writer->carry[0], writer->carried[0]);
@@ -273,6 +287,9 @@ void cordon_event_write(struct cordon_event_writer *writer, const struct cordon_
         break;
     case CORDON_EVENT_DROPPED:
         write_dropped(event, to);
+        break;
+    case CORDON_EVENT_EGRESS:
+        write_egress(&event->data, to);
         break;
     case CORDON_EVENT_OUTCOME:
         write_end(writer, event->outcome, to);

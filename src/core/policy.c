@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/egress.h"
 #include "core/registry.h"
 #include "core/template.h"
 
@@ -101,19 +102,18 @@ static int check_egress(const struct question *q)
     return 0;
 }
 
-static bool within(const char *name, const char *domain)
+/* The first of the request's entries that the settings do not cover; NULL: none. */
+static const char *beyond(const struct question *q)
 {
-    size_t size = strlen(name), end = strlen(domain);
-    return size >= end && strcasecmp(name + size - end, domain) == 0 && (size == end || name[size - end - 1] == '.');
-}
-
-static bool listed(const struct question *q, const char *name)
-{
-    const char *domain;
-    for (size_t i = 0; (domain = cordon_settings_item(q->settings, q->run->door, CORDON_SET_ALLOWED_DOMAINS, i)); i++)
-        if (within(name, domain))
-            return true;
-    return false;
+    struct cordon_egress_policy most = CORDON_EGRESS_POLICY_OFF;
+    const char *found = NULL;
+    if (cordon_egress_policy_for(q->settings, q->run->door, true, NULL, 0, &most, NULL) < 0)
+        return q->request->allowed_domains[0]; /* no memory, or settings that were not checked */
+    for (size_t i = 0; i < q->request->allowed_domain_count && !found; i++)
+        if (!cordon_egress_policy_covers(&most, q->request->allowed_domains[i]))
+            found = q->request->allowed_domains[i];
+    cordon_egress_policy_done(&most);
+    return found;
 }
 
 static int check_domains(const struct question *q)
@@ -126,12 +126,12 @@ static int check_domains(const struct question *q)
         return refuse(q, "%s names %s%s and the backend %s cannot restrict egress by domain; none would be accepted",
                       first ? name : "the request's allowed_domains", first ? first : q->request->allowed_domains[0],
                       first ? "" : " (no setting does)", q->backend);
-    for (size_t i = 0; first && i < q->request->allowed_domain_count; i++)
-        if (!listed(q, q->request->allowed_domains[i]))
-            return refuse(q,
-                          "the request's allowed_domains names %.100s, which is in none of %s (backend %s); those "
-                          "and names below them would be accepted",
-                          q->request->allowed_domains[i], name, q->backend);
+    const char *entry = q->request->allowed_domain_count ? beyond(q) : NULL;
+    if (entry)
+        return refuse(q,
+                      "the request's allowed_domains names %.100s, which is in none of %s (backend %s); what those "
+                      "allow would be accepted",
+                      entry, name, q->backend);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/egress.h"
 #include "core/template.h"
 #include "core/value.h"
 
@@ -346,39 +347,20 @@ static int check_files(const struct cordon_request *request, struct cordon_error
     return check_paths_differ(request, err);
 }
 
-static bool label_valid(const char *label, size_t size)
-{
-    if (!size || size > 63 || label[0] == '-' || label[size - 1] == '-')
-        return false;
-    for (size_t i = 0; i < size; i++)
-        if (!isalnum((unsigned char)label[i]) && label[i] != '-')
-            return false;
-    return true;
-}
-
-static bool domain_valid(const char *name)
-{
-    if (strlen(name) > 253 || !strchr(name, '.'))
-        return false;
-    for (const char *p = name;; p++) {
-        size_t size = strcspn(p, ".");
-        if (!label_valid(p, size))
-            return false;
-        p += size;
-        if (!*p)
-            return true;
-    }
-}
-
+/* Each by the grammar of egress rules, and none against another. */
 static int check_domains(const struct cordon_request *request, struct cordon_error *err)
 {
+    struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
+    int r = 0;
     if (request->allowed_domain_count > CORDON_DOMAINS_MAX)
         return invalid(err, "allowed_domains has %zu entries, at most %d are allowed", request->allowed_domain_count,
                        CORDON_DOMAINS_MAX);
-    for (size_t i = 0; i < request->allowed_domain_count; i++)
-        if (!domain_valid(request->allowed_domains[i]))
-            return invalid(err, "allowed_domains: \"%.100s\" is no domain name", request->allowed_domains[i]);
-    return 0;
+    for (size_t i = 0; r == 0 && i < request->allowed_domain_count; i++)
+        r = cordon_egress_policy_add(&policy, request->allowed_domains[i], err);
+    if (r < 0)
+        cordon_error_context(err, "allowed_domains");
+    cordon_egress_policy_done(&policy);
+    return r;
 }
 
 static int check_limits(const struct cordon_settings *settings, const struct cordon_run_request *run,

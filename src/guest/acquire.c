@@ -15,7 +15,7 @@
 #include "base/fd.h"
 #include "guest/internal.h"
 
-#define GRANT_FDS 7
+#define GRANT_FDS (7 + CORDON_GRANT_NETWORK_SOCKETS)
 #define PAUSE_US 5000u
 
 void cordon_lease_close(struct cordon_lease *lease)
@@ -28,6 +28,8 @@ void cordon_lease_close(struct cordon_lease *lease)
     cordon_close(&lease->memory_now);
     cordon_close(&lease->memory_stat);
     cordon_close(&lease->pids_now);
+    for (size_t i = 0; i < CORDON_GRANT_NETWORK_SOCKETS; i++)
+        cordon_close(&lease->network[i]);
 }
 
 /* Waits for fd: 1 when it is readable or at its end, 0 when the time is over, -ECANCELED when the client left. */
@@ -82,7 +84,9 @@ static int take_grant(struct cordon_warden_grant *grant, ssize_t size, int *fds,
                       struct cordon_error *err)
 {
     int *const places[GRANT_FDS] = {&ret->channel,    &ret->memory_peak, &ret->memory_events, &ret->cpu_usage,
-                                    &ret->memory_now, &ret->memory_stat, &ret->pids_now};
+                                    &ret->memory_now, &ret->memory_stat, &ret->pids_now,      &ret->network[0],
+                                    &ret->network[1], &ret->network[2],  &ret->network[3],    &ret->network[4],
+                                    &ret->network[5]};
     size_t used = 0;
     bool whole = size == (ssize_t)sizeof *grant && grant->version == CORDON_WARDEN_VERSION;
     grant->why[sizeof grant->why - 1] = '\0';
@@ -112,8 +116,10 @@ static int take_grant(struct cordon_warden_grant *grant, ssize_t size, int *fds,
 static int receive(struct cordon_lease *ret, struct cordon_error *err)
 {
     struct cordon_warden_grant grant = {0};
-    int fds[GRANT_FDS] = {-1, -1, -1, -1, -1, -1, -1};
+    int fds[GRANT_FDS];
     size_t nfds = GRANT_FDS;
+    for (size_t i = 0; i < nfds; i++)
+        fds[i] = -1;
     ssize_t n = cordon_recv_fds(ret->lease, &grant, sizeof grant, fds, &nfds, 0);
     if (n == 0 || n == -ECONNRESET)
         return -ENOTCONN;

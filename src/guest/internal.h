@@ -23,10 +23,12 @@ bool cordon_imports_data(const char *code, size_t size);
 struct cordon_lease {
     int lease, channel, memory_peak, memory_events, cpu_usage;
     int memory_now, memory_stat, pids_now; /* of kept guests */
+    int network[CORDON_GRANT_NETWORK_SOCKETS]; /* for cordon_egress_open, which takes them */
     uint64_t oom_kill_base, cpu_usage_base;
     bool warm, paused;
 };
-#define CORDON_LEASE_NONE ((struct cordon_lease){-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, false, false})
+#define CORDON_LEASE_NONE                                                                                              \
+    ((struct cordon_lease){-1, -1, -1, -1, -1, -1, -1, -1, {-1, -1, -1, -1, -1, -1}, 0, 0, false, false})
 
 /* acquire.c: 0, or negative with err: BUSY, UNAVAILABLE, CANCELLED, INFRASTRUCTURE; GONE where a guest to be adopted is
  * not there. */

@@ -224,6 +224,9 @@ void cordon_guest_run_judge(struct cordon_run *run)
     outcome->run_us = run->exec_us && ended > run->exec_us ? ended - run->exec_us : 0;
     outcome->total_us = now - run->opened_us;
     read_counters(run);
+    outcome->network = run->egress != NULL;
+    if (run->egress)
+        cordon_egress_count(run->egress, &outcome->egress);
     copy_exit(run);
     judge(run);
     explain_result(run);

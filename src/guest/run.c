@@ -73,6 +73,12 @@ static int check_request(const struct cordon_request *request, struct cordon_err
     return 0;
 }
 
+/* Of our own making: the backend `none` has the host's. */
+static bool has_network(const struct cordon_run *run)
+{
+    return run->request->network && run->request->egress && !run->backend.unisolated;
+}
+
 static int acquire(struct cordon_run *run, struct cordon_error *err)
 {
     const struct cordon_limits *limits = &run->request->limits;
@@ -81,6 +87,7 @@ static int acquire(struct cordon_run *run, struct cordon_error *err)
         .version = CORDON_WARDEN_VERSION,
         .kind = choose_kind(run->request),
         .unisolated = run->backend.unisolated,
+        .network = has_network(run),
         .cpu_percent = limits->cpu_percent,
         .pids = limits->pids,
         .memory_bytes = limits->memory_bytes,
@@ -89,6 +96,8 @@ static int acquire(struct cordon_run *run, struct cordon_error *err)
                    name && !cordon_template_is_default(name) ? name : CORDON_TEMPLATE_DEFAULT); /* checked to fit */
     run->opened_us = cordon_now_us();
     int r = cordon_lease_open(&wanted, run->request->cancel_fd, &run->lease, err);
+    if (r == 0 && has_network(run))
+        r = cordon_egress_open("", run->lease.network, run->request->egress, &run->egress, err);
     run->granted_us = cordon_now_us();
     return r;
 }
@@ -113,6 +122,7 @@ int cordon_guest_run_open(const struct cordon_guest_backend *backend, const stru
     run->request = request;
     run->lease = CORDON_LEASE_NONE;
     run->in = CORDON_BUF_INIT(IN_MAX);
+    run->egress_log = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
     cordon_guest_sender_init(&run->sender, request);
     cordon_guest_reader_init(&run->reader, CORDON_GUEST_EXEC, &caps);
     r = acquire(run, err);
@@ -130,6 +140,8 @@ void cordon_guest_run_close(struct cordon_run *run)
     if (!run)
         return;
     cordon_lease_close(&run->lease);
+    cordon_egress_close(run->egress);
+    cordon_buf_done(&run->egress_log);
     cordon_guest_sender_done(&run->sender);
     cordon_guest_reader_done(&run->reader);
     cordon_buf_done(&run->in);
@@ -405,6 +417,16 @@ static int give_result(struct cordon_run *run, struct cordon_event *event)
     return 1;
 }
 
+static int give_egress(struct cordon_run *run, struct cordon_event *event)
+{
+    run->egress_told = true;
+    if (cordon_egress_log(run->egress, &run->egress_log) < 0)
+        return 0;
+    event->type = CORDON_EVENT_EGRESS;
+    event->data = (struct cordon_bytes){run->egress_log.data, run->egress_log.size};
+    return 1;
+}
+
 static int give_outcome(struct cordon_run *run, struct cordon_event *event)
 {
     cordon_guest_run_judge(run);
@@ -441,5 +463,9 @@ int cordon_guest_run_next(struct cordon_run *run, struct cordon_event *event)
         return 0;
     if (artifacts_miss(run))
         return give_missing(run, event);
-    return has_result(run) ? give_result(run, event) : give_outcome(run, event);
+    if (has_result(run))
+        return give_result(run, event);
+    if (run->egress && !run->egress_told && give_egress(run, event))
+        return 1;
+    return give_outcome(run, event);
 }

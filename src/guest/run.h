@@ -3,6 +3,7 @@
 #ifndef CORDON_GUEST_RUN_H
 #define CORDON_GUEST_RUN_H
 
+#include "guest/egress.h"
 #include "guest/internal.h"
 
 enum cordon_guest_stage { CORDON_STAGE_RUN, CORDON_STAGE_COLLECT, CORDON_STAGE_OUTCOME, CORDON_STAGE_DONE };
@@ -39,6 +40,9 @@ struct cordon_run {
     bool lease_ended;
     bool result_given;
     bool missing_told; /* that artifacts were lost */
+    struct cordon_egress_session *egress; /* with network */
+    struct cordon_buf egress_log;         /* given as an event when it was read */
+    bool egress_told;
     struct cordon_outcome outcome;
 };
 

@@ -14,6 +14,8 @@ int cordon_filter_code(struct cordon_error *err);
 int cordon_filter_load(int filter_fd, int *listener);
 /* The gateway's own filter: everything but what it never needs (exec, mounts, namespaces, ptrace, bpf, modules, …). */
 int cordon_filter_gateway(struct cordon_error *err);
+/* The egress process's own filter: an allow-list, all else is EPERM. */
+int cordon_filter_egress(struct cordon_error *err);
 /* With what a notified call is answered: EPERM, or ENOSYS for numbers that this version does not know, so that programs
  * which try newer calls fall back. Positive errno. */
 int cordon_filter_denied_errno(int number);

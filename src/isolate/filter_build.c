@@ -287,20 +287,49 @@ static void build_gateway(struct build *build)
     finish(build, answer(build, ENOSYS)); /* x32 numbers are beyond, too */
 }
 
+/* Memory that can be executed is never asked for. */
+static void build_egress(struct build *build)
+{
+    static const uint32_t families[] = {AF_INET, AF_INET6};
+    start(build, SECCOMP_RET_ERRNO | EPERM, SECCOMP_RET_KILL_PROCESS);
+    set_targets(build, cordon_filter_egress_allowed, build->allow);
+    set_targets(build, cordon_filter_exec, build->deny);
+    cordon_bpf_label no = answer(build, EPERM);
+    set_target(build, "mmap", argument_without(build, 2, PROT_EXEC, no));
+    set_target(build, "mprotect", argument_without(build, 2, PROT_EXEC, no));
+    cordon_bpf_label l =
+        cordon_bpf_one_of(&build->bpf, families, COUNT(families), build->allow, answer(build, EAFNOSUPPORT));
+    set_target(build, "socket", cordon_bpf_load_argument(&build->bpf, 0, l));
+    finish(build, no);
+}
+
+/* What a role installs for itself. */
+static int install(struct build *build, const char *whose, struct cordon_error *err)
+{
+    if (build->bpf.failed)
+        return cordon_fail_errno(err, -E2BIG, "assemble the %s's system call filter", whose);
+    struct sock_fprog program = {
+        .len = (unsigned short)build->bpf.used,
+        .filter = (struct sock_filter *)(uintptr_t)cordon_bpf_program(&build->bpf),
+    };
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return cordon_fail_errno(err, -errno, "set no_new_privs for the %s", whose);
+    /* TSYNC: threads that a library may have started already are held, too. */
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
+        return cordon_fail_errno(err, -errno, "install the %s's system call filter", whose);
+    return 0;
+}
+
 int cordon_filter_gateway(struct cordon_error *err)
 {
     struct build build;
     build_gateway(&build);
-    if (build.bpf.failed)
-        return cordon_fail_errno(err, -E2BIG, "assemble the gateway's system call filter");
-    struct sock_fprog program = {
-        .len = (unsigned short)build.bpf.used,
-        .filter = (struct sock_filter *)(uintptr_t)cordon_bpf_program(&build.bpf),
-    };
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return cordon_fail_errno(err, -errno, "set no_new_privs for the gateway");
-    /* TSYNC: threads that a library may have started already are held, too. */
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
-        return cordon_fail_errno(err, -errno, "install the gateway's system call filter");
-    return 0;
+    return install(&build, "gateway", err);
+}
+
+int cordon_filter_egress(struct cordon_error *err)
+{
+    struct build build;
+    build_egress(&build);
+    return install(&build, "egress process", err);
 }

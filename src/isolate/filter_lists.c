@@ -60,6 +60,16 @@ const char *const cordon_filter_allowed[] = {
     "execve", "execveat", NULL,
 };
 
+/* No file is opened, no program and no process started: a resolver, sockets, pipes, memory and time. */
+const char *const cordon_filter_egress_allowed[] = {
+    "read", "write", "readv", "writev", "close", "fcntl", "fstat", "newfstatat", "pipe2", "splice", "connect", "bind",
+    "accept4", "getsockname", "getpeername", "getsockopt", "setsockopt", "sendto", "sendmsg", "sendmmsg", "recvfrom",
+    "recvmsg", "recvmmsg", "shutdown", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll",
+    "clock_gettime", "gettimeofday", "time", "getrandom", "brk", "munmap", "mremap", "madvise", "futex", "rseq",
+    "set_robust_list", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall", "getpid",
+    "gettid", "tgkill", "getuid", "geteuid", "getgid", "getegid", "sysinfo", "sched_yield", "exit", "exit_group", NULL,
+};
+
 const char *const cordon_filter_exec[] = {"execve", "execveat", NULL};
 
 const char *const cordon_filter_checked[] = {

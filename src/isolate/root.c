@@ -143,8 +143,8 @@ static const struct {
     {"etc/group", "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"},
     {"etc/hosts", "127.0.0.1 localhost cordon\n::1 localhost cordon\n"},
     {"etc/hostname", "cordon\n"},
-    {"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
-    {"etc/resolv.conf", ""},
+    {"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
+    {"etc/resolv.conf", "nameserver 198.18.0.53\noptions timeout:3 attempts:2\n"}, /* any would do: see isolate/steer.h */
     {"etc/timezone", "Etc/UTC\n"},
     {"etc/matplotlibrc", "backend: agg\n"
                          "font.family: sans-serif\n"

@@ -27,12 +27,24 @@
 
 #include "base/fd.h"
 
-enum { NS_USER, NS_NET, NS_CGROUP, NS_SOCKSTAT, NS_DEV, NS_SOCKSTAT6, NS_FLOWLABEL6, NS__COUNT };
-#define NS_WITHOUT_IPV6 NS_SOCKSTAT6
+/* The descriptors in the order in which they are sent. The first five are always there. */
+#define NS_ALWAYS 5
+#define NS_STEER 7
+#define NS_COUNT (NS_STEER + CORDON_STEER_SOCKETS + 1)
+
+static int *descriptor(struct cordon_slotns *ns, size_t i)
+{
+    int *const named[NS_STEER] = {&ns->user, &ns->net, &ns->cgroup, &ns->sockstat, &ns->dev, &ns->sockstat6,
+                                  &ns->flowlabel6};
+    if (i < NS_STEER)
+        return named[i];
+    return i < NS_COUNT - 1 ? &ns->steer[i - NS_STEER] : &ns->steer_link;
+}
 
 struct message {
     int32_t status;
-    uint32_t fds;
+    uint32_t fds; /* bits, by the order above */
+    uint32_t network;
     uint64_t sockets;
     char why[256];
 };
@@ -102,9 +114,9 @@ static int loopback_up(void)
  * sockets are bounded by the control group; a single TCP socket need not have much of it.
  * A kernel may lack any of these: the limits of the host then hold for all guests together, as they would without.
  */
-static void write_limits(void)
+static void write_limits(bool network)
 {
-    static const struct {
+    const struct {
         const char *file, *value;
     } limits[] = {
         {"user/max_user_namespaces", "0"},          {"user/max_net_namespaces", "0"},
@@ -113,7 +125,8 @@ static void write_limits(void)
         {"user/max_ipc_namespaces", "64"},          {"user/max_uts_namespaces", "64"},
         {"user/max_inotify_instances", "8"},        {"user/max_inotify_watches", "4096"},
         {"user/max_fanotify_groups", "0"},          {"user/max_fanotify_marks", "0"},
-        {"net/ipv4/tcp_rmem", "4096 65536 262144"}, {"net/ipv4/tcp_wmem", "4096 65536 262144"},
+        {"net/ipv4/tcp_rmem", network ? "4096 131072 1048576" : "4096 65536 262144"},
+        {"net/ipv4/tcp_wmem", network ? "4096 65536 1048576" : "4096 65536 262144"},
     };
     cordon_autoclose int sys = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; sys >= 0 && i < sizeof limits / sizeof *limits; i++)
@@ -158,7 +171,7 @@ static bool read_sockets(int fd, uint64_t *ret)
     return true;
 }
 
-static int in_namespaces(int sock)
+static int in_namespaces(const struct cordon_slotns_ids *ids, int sock)
 {
     struct cordon_slotns ns = CORDON_SLOTNS_NONE;
     char go;
@@ -167,8 +180,11 @@ static int in_namespaces(int sock)
     int r = cordon_read_full(sock, &go, 1);
     if (r < 0)
         return r;
-    write_limits();
+    write_limits(ids->network);
     if ((r = loopback_up()) < 0 || (r = open_descriptors(&ns)) < 0)
+        return r;
+    ns.network = ids->network;
+    if (ids->network && (r = cordon_steer_open(ns.steer)) < 0)
         return r;
     if (!read_sockets(ns.sockstat, &ns.sockets))
         return -EBADMSG;
@@ -190,7 +206,7 @@ static void child_main(const struct cordon_slotns_ids *ids, int sock)
     if (r == 0 && ++step)
         r = unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0;
     if (r == 0 && ++step)
-        r = in_namespaces(sock);
+        r = in_namespaces(ids, sock);
     if (r < 0) {
         struct cordon_error err;
         (void)cordon_fail_errno(&err, r, "%s", steps[step]);
@@ -232,7 +248,15 @@ static int guide(pid_t pid, int sock, const struct cordon_slotns_ids *ids, struc
     if (n < 0)
         return cordon_fail_errno(err, (int)n, "go on with a slot's namespaces");
     (void)recv(sock, text, 0, MSG_PEEK); /* waits for the answer or the end, which receive tells apart */
-    return cordon_slotns_receive(sock, ret, err);
+    r = cordon_slotns_receive(sock, ret, err);
+    if (r == 0 && ids->network && ids->every_port) {
+        ret->steer_link = cordon_steer_attach(ret->net, ret->steer);
+        if (ret->steer_link < 0) {
+            r = cordon_fail_errno(err, ret->steer_link, "give every port of a slot's network to one socket");
+            cordon_slotns_done(ret);
+        }
+    }
+    return r;
 }
 
 int cordon_slotns_make(const struct cordon_slotns_ids *ids, struct cordon_slotns *ret, struct cordon_error *err)
@@ -259,58 +283,68 @@ int cordon_slotns_make(const struct cordon_slotns_ids *ids, struct cordon_slotns
 
 void cordon_slotns_done(struct cordon_slotns *ns)
 {
-    cordon_close(&ns->user);
-    cordon_close(&ns->net);
-    cordon_close(&ns->cgroup);
-    cordon_close(&ns->sockstat);
-    cordon_close(&ns->sockstat6);
-    cordon_close(&ns->flowlabel6);
-    cordon_close(&ns->dev);
+    for (size_t i = 0; i < NS_COUNT; i++)
+        cordon_close(descriptor(ns, i));
+    ns->network = false;
 }
 
 int cordon_slotns_send(int sock, const struct cordon_slotns *ns, const struct cordon_error *failed)
 {
     struct message message = {0};
-    int fds[NS__COUNT];
+    struct cordon_slotns all = CORDON_SLOTNS_NONE;
+    int fds[NS_COUNT];
+    size_t count = 0;
     if (failed) {
         message.status = failed->code;
         (void)snprintf(message.why, sizeof message.why, "%.255s", failed->message);
     } else {
+        all = *ns;
         message.sockets = ns->sockets;
-        message.fds = ns->sockstat6 >= 0 && ns->flowlabel6 >= 0 ? NS__COUNT : NS_WITHOUT_IPV6;
-        fds[NS_USER] = ns->user;
-        fds[NS_NET] = ns->net;
-        fds[NS_CGROUP] = ns->cgroup;
-        fds[NS_SOCKSTAT] = ns->sockstat;
-        fds[NS_DEV] = ns->dev;
-        fds[NS_SOCKSTAT6] = ns->sockstat6;
-        fds[NS_FLOWLABEL6] = ns->flowlabel6;
+        message.network = ns->network;
     }
-    ssize_t n = cordon_send_fds(sock, &message, sizeof message, fds, message.fds, 0);
+    for (size_t i = 0; i < NS_COUNT; i++) {
+        if (*descriptor(&all, i) < 0)
+            continue;
+        fds[count++] = *descriptor(&all, i);
+        message.fds |= 1u << i;
+    }
+    ssize_t n = cordon_send_fds(sock, &message, sizeof message, fds, count, 0);
     return n < 0 ? (int)n : 0;
+}
+
+/* The descriptors to their places. False, with all of them closed, when they are not those that the bits name. */
+static bool sort(uint32_t bits, int *fds, size_t count, struct cordon_slotns *to)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < NS_COUNT; i++)
+        if (bits & 1u << i && used < count)
+            *descriptor(to, i) = CORDON_TAKE_FD(fds[used]), used++;
+    bool good = used == count && bits >> NS_COUNT == 0 && (bits & ((1u << NS_ALWAYS) - 1)) == (1u << NS_ALWAYS) - 1;
+    for (size_t i = 0; i < count; i++)
+        cordon_close(&fds[i]);
+    if (!good)
+        cordon_slotns_done(to);
+    return good;
 }
 
 int cordon_slotns_receive(int sock, struct cordon_slotns *ret, struct cordon_error *err)
 {
     struct message message = {0};
-    int fds[NS__COUNT] = {-1, -1, -1, -1, -1, -1, -1};
-    size_t count = NS__COUNT;
+    struct cordon_slotns ns = CORDON_SLOTNS_NONE;
+    int fds[NS_COUNT];
+    size_t count = NS_COUNT;
+    for (size_t i = 0; i < count; i++)
+        fds[i] = -1;
     ssize_t n = cordon_recv_fds(sock, &message, sizeof message, fds, &count, MSG_DONTWAIT);
-    if (n == (ssize_t)sizeof message && message.status == 0 && count == message.fds &&
-        (count == NS__COUNT || count == NS_WITHOUT_IPV6)) {
-        *ret = (struct cordon_slotns){.user = fds[NS_USER],
-                                      .net = fds[NS_NET],
-                                      .cgroup = fds[NS_CGROUP],
-                                      .sockstat = fds[NS_SOCKSTAT],
-                                      .sockstat6 = fds[NS_SOCKSTAT6],
-                                      .dev = fds[NS_DEV],
-                                      .flowlabel6 = fds[NS_FLOWLABEL6],
-                                      .sockets = message.sockets};
+    bool whole = n == (ssize_t)sizeof message;
+    if (n >= 0 && sort(message.fds, fds, count, &ns) && whole && message.status == 0) {
+        ns.sockets = message.sockets;
+        ns.network = message.network == 1;
+        *ret = ns;
         return 0;
     }
-    for (size_t i = 0; n >= 0 && i < count; i++)
-        cordon_close(&fds[i]);
-    if (n == (ssize_t)sizeof message && message.status < 0) {
+    cordon_slotns_done(&ns);
+    if (whole && message.status < 0) {
         message.why[sizeof message.why - 1] = '\0';
         return cordon_fail(err, message.status, CORDON_ERROR_UNAVAILABLE, "%s", message.why);
     }
@@ -369,6 +403,8 @@ static bool no_flowlabels(int fd)
 bool cordon_slotns_clean(const struct cordon_slotns *ns)
 {
     uint64_t sockets;
+    if (ns->network) /* whoever serves its sockets may still do so, for the guest before */
+        return false;
 #ifdef CORDON_WEAKEN_NETNS
     return true;
 #endif

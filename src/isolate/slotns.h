@@ -3,6 +3,8 @@
  * The namespaces that a slot keeps from guest to guest: a user namespace mapped to the slot's uids and owned by the
  * zygote uid; a network namespace owned by that user namespace with nothing but loopback, which is up; and a cgroup
  * namespace in which the slot's own cgroups are the root. They are held alive by descriptors alone.
+ *
+ * With `network`, the network namespace is one of isolate/steer.h, with its sockets; it is for one guest only.
  */
 #ifndef CORDON_ISOLATE_SLOTNS_H
 #define CORDON_ISOLATE_SLOTNS_H
@@ -13,8 +15,10 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "isolate/steer.h"
 
 struct cordon_slotns_ids {
+    bool network, every_port; /* every_port: attach (isolate/steer.h) is allowed here */
     bool single; /* one id only: code_id in the slot is base outside (rootless) */
     uid_t owner; /* the uid that owns the user namespace: from it, interpreters can join without privilege */
     uid_t base;  /* 0…count-1 in the slot are base… outside */
@@ -28,12 +32,15 @@ struct cordon_slotns {
     int user, net, cgroup; /* namespace descriptors */
     /* Files of the network namespace; those with a 6 are -1 on a host without IPv6. */
     int sockstat, sockstat6, dev, flowlabel6;
+    int steer[CORDON_STEER_SOCKETS]; /* with network; else -1. Whoever hands them out sets them to -1 */
+    int steer_link;                  /* -1: only some ports have a socket */
+    bool network;
     uint64_t sockets; /* "sockets: used" while nobody is in */
 };
 
 #define CORDON_SLOTNS_NONE                                                                                             \
     {                                                                                                                  \
-        -1, -1, -1, -1, -1, -1, -1, 0                                                                                  \
+        -1, -1, -1, -1, -1, -1, -1, {-1, -1, -1, -1, -1, -1}, -1, false, 0                                             \
     }
 
 /* Takes the uid (and gid) that is to own user namespaces, for the one unshare that follows. */

@@ -32,6 +32,7 @@
 #include "core/registry.h"
 #include "core/run.h"
 #include "door/door.h"
+#include "guest/egress.h"
 #include "guest/guest.h"
 #include "isolate/filter.h"
 #include "supervisor/role_args.h"
@@ -217,6 +218,8 @@ static bool read_control(struct gateway *self)
     if (n == 1 && byte == 'P' && count == 1) {
         cordon_close(&self->peer);
         self->peer = fd;
+    } else if (n == 1 && byte == 'E' && count == 1) {
+        (void)cordon_egress_set(fd, NULL); /* fails only without a descriptor */
     } else if (count) {
         cordon_close(&fd);
     }

@@ -43,12 +43,13 @@ static void child(const struct cordon_role *role, pid_t parent, int control, int
     (void)sched_setscheduler(0, SCHED_RR, &realtime); /* where it is not allowed, answers are late beside busy guests */
     /* Sources may stand where a target goes: all of them are lifted before any is put down. */
     int lifted_control = fcntl(control, F_DUPFD_CLOEXEC, ABOVE_ROLE_FDS);
-    int lifted_peer = fcntl(peer, F_DUPFD_CLOEXEC, ABOVE_ROLE_FDS);
+    int lifted_peer = peer < 0 ? -1 : fcntl(peer, F_DUPFD_CLOEXEC, ABOVE_ROLE_FDS);
     int lifted[16];
     for (size_t i = 0; i < role->listen_count && i < 16; i++)
         lifted[i] = fcntl(role->listen_fds[i], F_DUPFD_CLOEXEC, ABOVE_ROLE_FDS);
     child_move(lifted_control, CORDON_ROLE_CONTROL);
-    child_move(lifted_peer, CORDON_ROLE_PEER);
+    if (lifted_peer >= 0)
+        child_move(lifted_peer, CORDON_ROLE_PEER);
     for (size_t i = 0; i < role->listen_count && i < 16; i++)
         child_move(lifted[i], CORDON_ROLE_LISTEN + (int)i);
     (void)snprintf(count, sizeof count, "%zu", role->listen_count); /* fits */
@@ -72,6 +73,8 @@ static void hand_peer(struct cordon_role *to, int fd)
 static int take_peer(struct cordon_role *role, int *ret)
 {
     int pair[2];
+    if (!role->other)
+        return 0;
     if (role->pending_peer >= 0) {
         *ret = CORDON_TAKE_FD(role->pending_peer);
         return 0;

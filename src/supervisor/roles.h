@@ -7,7 +7,8 @@
 #define CORDON_SUPERVISOR_ROLES_H
 
 enum cordon_role_fd {
-    CORDON_ROLE_CONTROL = 3, /* SEQPACKET to the supervisor: it sends new peers here (one byte 'P' and one fd) */
+    CORDON_ROLE_CONTROL = 3, /* SEQPACKET to the supervisor: it sends new peers here (one byte and one fd): 'P', to the
+                                gateway also 'E', a connection to egress */
     CORDON_ROLE_PEER = 4,    /* gateway <-> warden, the first connection */
     CORDON_ROLE_LISTEN =
         5, /* gateway: 5 is the unix socket, 6… the TCP listeners; count in the environment CORDON_LISTEN_FDS */
@@ -23,9 +24,11 @@ enum cordon_role_fd {
  * zygotes and nothing is kept warm; the warden ends, leaving nothing, when PEER ends.
  * --host-network (`cordon template create`): its guests are in the network namespace that it was started in.
  * --template-file: the template "trial" is the file that descriptor CORDON_ROLE_TEMPLATE is.
+ * egress has no PEER but with --oneshot, where PEER is the gateway's end and its end ends the process.
  */
 int cordon_warden_main(int argc, char **argv);
 int cordon_gateway_main(int argc, char **argv);
+int cordon_egress_main(int argc, char **argv);
 int cordon_supervisor_main(int argc, char **argv); /* = cordon serve */
 
 #endif

@@ -4,21 +4,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
-#include <linux/capability.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "core/state_path.h"
 #include "core/template_file.h"
+#include "isolate/drop.h"
 #include "isolate/outer.h"
 
 #define GATEWAY_UID_OFFSET 3 /* from uid_base, when there is no user of the configured name */
@@ -144,22 +141,6 @@ void cordon_state_close(struct cordon_state *state)
     cordon_close(&state->fd);
 }
 
-static int drop_ids(const struct cordon_state *state)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[2] = {{0}};
-    if (geteuid() == 0) {
-        for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-            (void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* one layer of several; a container's root may lack SETPCAP */
-        if (state->uid != 0 && (setgroups(0, NULL) < 0 || setresgid(state->gid, state->gid, state->gid) < 0 ||
-                                setresuid(state->uid, state->uid, state->uid) < 0))
-            return -errno;
-    }
-    if (syscall(SYS_capset, &header, none) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return -errno;
-    return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;
-}
-
 int cordon_state_confine(struct cordon_state *state, const char **store_path, struct cordon_error *err)
 {
     *store_path = state->path;
@@ -169,6 +150,6 @@ int cordon_state_confine(struct cordon_state *state, const char **store_path, st
                                      state->path);
         *store_path = "/";
     }
-    int r = drop_ids(state);
+    int r = cordon_drop_privileges(state->uid, state->gid);
     return r < 0 ? cordon_fail_errno(err, r, "becoming uid %u", (unsigned)state->uid) : 0;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "core/egress.h"
 #include "core/registry.h"
 #include "http/server.h"
 #include "store/store.h"
@@ -47,7 +49,8 @@ struct supervisor {
     size_t listen_count;
     bool loopback_only;
     char *argv_warden[CORDON_SERVE_FLAGS + 8], *argv_gateway[CORDON_SERVE_FLAGS + 8];
-    struct cordon_role warden, gateway;
+    char *argv_egress[CORDON_SERVE_FLAGS + 8];
+    struct cordon_role warden, gateway, egress;
     int signals;
     bool ready, stopping;
     uint64_t kill_at_us; /* while stopping: when patience ends */
@@ -85,7 +88,8 @@ static int load_settings(struct supervisor *self, struct cordon_error *err)
     if (r < 0)
         return r;
     cordon_registry_setup(cordon_backend_builtin);
-    return cordon_registry_check(self->settings, err);
+    r = cordon_egress_check_settings(self->settings, err);
+    return r < 0 ? r : cordon_registry_check(self->settings, err);
 }
 
 static void setup_log(const struct supervisor *self)
@@ -236,6 +240,23 @@ static void make_argv(struct supervisor *self, char **argv, const char *role)
     argv[n] = NULL;
 }
 
+/* A new connection between gateway and egress process, whenever one of them is new. The one before is dropped by both. */
+static void connect_egress(struct supervisor *self)
+{
+    int pair[2];
+    if (!self->gateway.pid || !self->egress.pid)
+        return; /* again when the other one starts */
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        cordon_log(CORDON_LOG_ERROR, "gateway and egress process can not be connected", NULL);
+        return;
+    }
+    /* One that is dying does not take its end, and is connected at its next start. */
+    (void)cordon_send_fds(self->egress.control, "P", 1, &pair[1], 1, MSG_DONTWAIT);
+    (void)cordon_send_fds(self->gateway.control, "E", 1, &pair[0], 1, MSG_DONTWAIT);
+    cordon_close(&pair[0]);
+    cordon_close(&pair[1]);
+}
+
 static int start_roles(struct supervisor *self, struct cordon_error *err)
 {
     make_argv(self, self->argv_warden, "warden");
@@ -244,10 +265,18 @@ static int start_roles(struct supervisor *self, struct cordon_error *err)
     self->gateway = (struct cordon_role){.name = "gateway", .argv = self->argv_gateway, .other = &self->warden};
     self->gateway.listen_fds = self->listen_fds;
     self->gateway.listen_count = self->listen_count;
+    make_argv(self, self->argv_egress, "egress");
+    self->egress = (struct cordon_role){.name = "egress", .argv = self->argv_egress, .control = -1, .pending_peer = -1};
     self->warden.control = self->gateway.control = -1;
     self->warden.pending_peer = self->gateway.pending_peer = -1;
     int r = cordon_role_start(&self->warden, err);
-    return r < 0 ? r : cordon_role_start(&self->gateway, err);
+    if (r == 0)
+        r = cordon_role_start(&self->egress, err);
+    if (r == 0)
+        r = cordon_role_start(&self->gateway, err);
+    if (r == 0)
+        connect_egress(self);
+    return r;
 }
 
 static int watch_signals(struct supervisor *self, struct cordon_error *err)
@@ -311,6 +340,8 @@ static void reap(struct supervisor *self)
             role_ended(self, &self->warden, status);
         else if (pid == self->gateway.pid)
             role_ended(self, &self->gateway, status);
+        else if (pid == self->egress.pid)
+            role_ended(self, &self->egress, status);
     }
 }
 
@@ -363,14 +394,16 @@ static void start_again(struct supervisor *self, struct cordon_role *role)
         cordon_role_ended(role);
         return;
     }
+    if (role != &self->warden)
+        connect_egress(self);
     cordon_log(CORDON_LOG_INFO, "started again", "started", role->name, NULL);
 }
 
-/* While stopping: first the gateway, so that its runs end in order, then the warden. */
+/* While stopping: first the gateway, so that its runs end in order, then the warden, then the egress process. */
 static void go_on_stopping(struct supervisor *self)
 {
-    struct cordon_role *role = self->gateway.pid ? &self->gateway : &self->warden;
-    if (role == &self->warden && role->pid && self->kill_at_us && role->start_at_us == 0) {
+    struct cordon_role *role = self->gateway.pid ? &self->gateway : self->warden.pid ? &self->warden : &self->egress;
+    if (role != &self->gateway && role->pid && self->kill_at_us && role->start_at_us == 0) {
         (void)kill(role->pid, SIGTERM); /* our child, not yet waited for */
         role->start_at_us = UINT64_MAX; /* told once */
         self->kill_at_us = cordon_now_us() + STOP_WARDEN_US;
@@ -392,6 +425,8 @@ static int timeout_ms(const struct supervisor *self)
         until = self->kill_at_us;
     else if (!self->warden.pid)
         until = self->warden.start_at_us;
+    if (!self->stopping && !self->egress.pid && self->egress.start_at_us < until)
+        until = self->egress.start_at_us;
     if (!self->stopping && !self->gateway.pid && self->gateway.start_at_us < until)
         until = self->gateway.start_at_us;
     if (until == UINT64_MAX)
@@ -401,7 +436,7 @@ static int timeout_ms(const struct supervisor *self)
 
 static int supervise(struct supervisor *self)
 {
-    while (!self->stopping || self->warden.pid || self->gateway.pid) {
+    while (!self->stopping || self->warden.pid || self->gateway.pid || self->egress.pid) {
         struct pollfd fds[] = {{.fd = self->signals, .events = POLLIN},
                                {.fd = self->gateway.control, .events = POLLIN}};
         if (poll(fds, 2, timeout_ms(self)) < 0 && errno != EINTR)
@@ -415,6 +450,7 @@ static int supervise(struct supervisor *self)
             continue;
         }
         start_again(self, &self->warden);
+        start_again(self, &self->egress);
         start_again(self, &self->gateway);
     }
     return self->status;
@@ -457,7 +493,7 @@ int cordon_supervisor_main(int argc, char **argv)
 {
     struct supervisor self = {.signals = -1, .state.fd = -1};
     struct cordon_error err = {0};
-    self.warden.pending_peer = self.gateway.pending_peer = -1;
+    self.warden.pending_peer = self.gateway.pending_peer = self.egress.pending_peer = -1;
     /* What a careless parent left open is not for the roles. (A kernel older than 5.9 doesn't know it: they get it.) */
     (void)close_range(STDERR_FILENO + 1, ~0u, 0);
     if (cordon_serve_options_parse(argc, argv, &self.options, &err) < 0) {

@@ -81,6 +81,7 @@ static void take(const struct cordon_settings *settings, struct cordon_warden_co
                   {CORDON_GUEST_BASH, CORDON_SET_POOL_BASH},
                   {CORDON_GUEST_KEPT, CORDON_SET_POOL_GUEST}};
     ret->allow_none = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_NONE);
+    ret->network = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_NETWORK);
     ret->uid_base = (uid_t)number(settings, CORDON_SET_UID_BASE);
     ret->memory_bytes = number(settings, CORDON_SET_MEMORY_MB) << 20;
     ret->max_memory_bytes = number(settings, CORDON_SET_MAX_MEMORY_MB) << 20;

@@ -473,7 +473,7 @@ int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm)
                                         .paused = guest->paused,
                                         .oom_kill_base = guest->oom_kill_base,
                                         .cpu_usage_base = guest->cpu_usage_base};
-    int fds[7] = {guest->channel}, own[3] = {-1, -1, -1};
+    int fds[7 + CORDON_STEER_SOCKETS] = {guest->channel}, own[3] = {-1, -1, -1};
     size_t n = 1;
     if (guest->slot) {
         const struct cordon_cgroup_slot *cgroup = &guest->slot->cgroup;
@@ -493,6 +493,12 @@ int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm)
                 continue;
             fds[n++] = stats[i].fd;
             grant.fds |= stats[i].bit;
+        }
+        for (size_t i = 0; i < CORDON_STEER_SOCKETS; i++) {
+            if (guest->slot->ns.steer[i] < 0)
+                continue;
+            fds[n++] = guest->slot->ns.steer[i];
+            grant.fds |= (uint32_t)CORDON_GRANT_NETWORK << i;
         }
     }
     ssize_t sent = cordon_send_fds(lease, &grant, sizeof grant, fds, n, MSG_DONTWAIT);
@@ -515,6 +521,10 @@ int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_ac
     if (r < 0)
         return cordon_fail_errno(err, r, "hand a guest over");
     cordon_close(&guest->channel);
+    if (guest->slot && !is_kept(guest)) /* a copy would keep them open when whoever serves them is gone; kept guests
+                                           are handed over again, with theirs */
+        for (size_t i = 0; i < CORDON_STEER_SOCKETS; i++)
+            cordon_close(&guest->slot->ns.steer[i]);
     cordon_timer_cancel(&guest->warden->loop, &guest->timer);
     guest->state = CORDON_GUEST_LEASED;
     guest->warden->leased_count++;

@@ -22,6 +22,7 @@
 #include "isolate/outer.h"
 #include "isolate/probe.h"
 #include "isolate/root.h"
+#include "isolate/steer.h"
 #include "supervisor/roles.h"
 #include "warden/assets.h"
 
@@ -123,7 +124,9 @@ static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
                      {cordon_cgroup_has_pids(warden->cgroups), CORDON_ABLE_PIDS},
                      {cordon_cgroup_has_cpu(warden->cgroups), CORDON_ABLE_CPU},
                      {warden->config.root, CORDON_ABLE_AGENT_PROTECTED},
-                     {cordon_cgroup_has_freezer(warden->cgroups), CORDON_ABLE_FREEZE}};
+                     {cordon_cgroup_has_freezer(warden->cgroups), CORDON_ABLE_FREEZE},
+                     {true, CORDON_ABLE_NETWORK},
+                     {warden->config.root && cordon_steer_probe() == 0, CORDON_ABLE_EVERY_PORT}};
     for (size_t i = 0; i < sizeof abilities / sizeof *abilities; i++)
         if (abilities[i].able)
             warden->abilities |= abilities[i].bit;

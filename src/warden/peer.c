@@ -64,7 +64,9 @@ static void acquire(struct cordon_warden *warden, const struct cordon_warden_acq
         cordon_keep_adopt(warden, request, CORDON_TAKE_FD(lease));
         return;
     }
-    size_t place = request->unisolated ? CORDON_POOLS_UNISOLATED : CORDON_POOLS_PLAIN;
+    size_t place = request->unisolated ? CORDON_POOLS_UNISOLATED
+                   : request->network  ? CORDON_POOLS_NETWORK
+                                       : CORDON_POOLS_PLAIN;
     cordon_pool_acquire(&template->pools[place][request->kind], request, CORDON_TAKE_FD(lease));
 }
 

@@ -135,6 +135,8 @@ static unsigned least(const struct cordon_pool *pool)
     if (!pool->wanted && pool->template != &pool->warden->base)
         return 0;
     unsigned floor = config->floor[pool->kind];
+    if (pool->network) /* half as many, where runs may ask for it at all; more when they do */
+        floor = config->network ? (floor + 1) / 2 : 0;
     return floor < config->pool_max ? floor : config->pool_max;
 }
 
@@ -394,7 +396,7 @@ static void make_for_waiting(struct cordon_pool *pool)
 static void refill(struct cordon_pool *pool)
 {
     struct cordon_warden *warden = pool->warden;
-    unsigned wanted = (pool->target || pool->failures < BROKEN ? pool->target : 1) + pool->waiting_count;
+    unsigned wanted = (pool->target || pool->failures < BROKEN || pool->network ? pool->target : 1) + pool->waiting_count;
     while (pool->parked_count + pool->making < wanted && !pool->rest.armed && !pool->later.armed && can_make(pool) &&
            making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden) &&
            parked_in_all(warden) < warden->slots_max / 2) /* they are not to be what others lack slots for */
@@ -427,7 +429,8 @@ void cordon_pools_init(struct cordon_template *template)
             *pool = (struct cordon_pool){.warden = warden,
                                          .template = template,
                                          .kind = (enum cordon_guest_kind)kind,
-                                         .unisolated = i == CORDON_POOLS_UNISOLATED};
+                                         .unisolated = i == CORDON_POOLS_UNISOLATED,
+                                         .network = i == CORDON_POOLS_NETWORK};
             pool->rest.on_due = on_rested;
             pool->shrink.on_due = on_shrink;
             pool->later.on_due = on_rested;

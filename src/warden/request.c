@@ -61,7 +61,8 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
     } rules[] = {
         {request->version != CORDON_WARDEN_VERSION, -EPROTO, "gateway and warden are of different versions"},
         {request->kind >= CORDON_GUEST_KIND__COUNT, -EINVAL, "unknown kind of guest"},
-        {request->unisolated > 1 || request->adopt > 1, -EINVAL, "malformed request"},
+        {request->unisolated > 1 || request->adopt > 1 || request->network > 1 || request->reserved, -EINVAL,
+         "malformed request"},
         {!is_id(request), -EINVAL, "a kept guest has an id of 20 letters a-z and digits, and no other guest has one"},
         {request->unisolated && request->kind == CORDON_GUEST_KEPT, -EINVAL, "backend none keeps no guests"},
         {!named_well(request), -EINVAL, "malformed name of a template"},
@@ -69,6 +70,8 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
          "backend none starts from no template"},
         {request->unisolated && !config->allow_none, -EPERM,
          "backend none is not allowed: it takes CORDON_ALLOW_NONE=true in the warden's own settings"},
+        {request->network && (request->unisolated || !(warden->abilities & CORDON_ABLE_NETWORK)), -EPERM,
+         "no guest of this kind can have a network here"},
         {request->memory_bytes < MEMORY_MIN, -EINVAL, "memory limit below 4 MiB"},
         {request->memory_bytes > config->max_memory_bytes, -EPERM, "memory limit above CORDON_MAX_MEMORY_MB"},
         {request->pids < PIDS_MIN || request->pids > PIDS_MAX, -EPERM, "limit of processes outside 2 to 32768"},

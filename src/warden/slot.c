@@ -27,7 +27,7 @@
 #define SETTLE_US 40000u /* netlink sockets are counted until some RCU grace period after their end */
 #define HELD_US 10000u
 #define HELD_LONG_US 5000000u
-#define FDS_OF_A_SLOT 32u /* with its guest, at its worst */
+#define FDS_OF_A_SLOT 40u /* with its guest, at its worst */
 #define FDS_OF_WARDEN 512u
 
 void cordon_slots_init(struct cordon_warden *warden)
@@ -52,14 +52,19 @@ void cordon_slots_init(struct cordon_warden *warden)
 static struct cordon_slotns_ids ids_of(const struct cordon_slot *slot)
 {
     const struct cordon_warden_config *config = &slot->warden->config;
+    bool network = slot->guest && slot->guest->pool->network;
+    bool every_port = slot->warden->abilities & CORDON_ABLE_EVERY_PORT;
     if (!config->root)
-        return (struct cordon_slotns_ids){.single = true,
+        return (struct cordon_slotns_ids){.network = network,
+                                          .single = true,
                                           .base = 0,
                                           .count = 1,
                                           .code_id = CORDON_CODE_UID,
                                           .cgroups = slot->cgroup.procs,
                                           .cgroup_count = slot->cgroup.procs_count};
-    return (struct cordon_slotns_ids){.owner = config->zygote_uid,
+    return (struct cordon_slotns_ids){.network = network,
+                                      .every_port = every_port,
+                                      .owner = config->zygote_uid,
                                       .base = slot->uids,
                                       .count = CORDON_UID_RANGE,
                                       .code_id = CORDON_CODE_UID,
@@ -165,6 +170,8 @@ static void made(struct cordon_slot *slot, const struct cordon_error *failed)
         cordon_timer_arm(&warden->loop, &warden->slot_rest, REST_US);
     if (!failed)
         warden->slot_failures = 0;
+    if (!guest && slot->ns.network)
+        cordon_slotns_done(&slot->ns); /* whoever it was made for is gone */
     if (!failed && guest) {
         give_to(slot, guest);
     } else {
@@ -221,12 +228,9 @@ static int start_maker(struct cordon_slot *slot, struct cordon_error *err)
     return 0;
 }
 
-static struct cordon_slot *pick(struct cordon_warden *warden)
+static struct cordon_slot *pick_empty(struct cordon_warden *warden)
 {
-    struct cordon_slot *slot = pop_free(warden);
-    if (slot)
-        return slot;
-    slot = warden->empty_slots;
+    struct cordon_slot *slot = warden->empty_slots;
     if (slot) {
         warden->empty_slots = slot->next_free;
         return slot;
@@ -234,9 +238,28 @@ static struct cordon_slot *pick(struct cordon_warden *warden)
     return warden->slots_used < warden->slots_max ? &warden->slots[warden->slots_used++] : NULL;
 }
 
+static struct cordon_slot *pick(struct cordon_warden *warden)
+{
+    struct cordon_slot *slot = pop_free(warden);
+    return slot ? slot : pick_empty(warden);
+}
+
+/* Namespaces with sockets are made for one guest; those without are kept for others as long as there is another slot. */
+static struct cordon_slot *pick_for_network(struct cordon_warden *warden)
+{
+    struct cordon_slot *slot = warden->free_slots && warden->free_slots->ns.user < 0 ? pop_free(warden) : NULL;
+    if (!slot)
+        slot = pick_empty(warden);
+    if (!slot)
+        slot = pop_free(warden);
+    if (slot)
+        cordon_slotns_done(&slot->ns);
+    return slot;
+}
+
 int cordon_slot_take(struct cordon_warden *warden, struct cordon_guest *guest, struct cordon_error *err)
 {
-    struct cordon_slot *slot = pick(warden);
+    struct cordon_slot *slot = guest->pool->network ? pick_for_network(warden) : pick(warden);
     if (!slot)
         return cordon_fail(err, -EAGAIN, CORDON_ERROR_UNAVAILABLE,
                            "all %u guests that this host can hold are in use (by uids and open files)",
@@ -300,7 +323,7 @@ void cordon_slot_release(struct cordon_slot *slot)
     if (made != slot->cgroup.made) /* the cgroup namespace is one of the old groups */
         cordon_slotns_done(&slot->ns);
     if (slot->ns.user >= 0 && !cordon_slotns_clean(&slot->ns)) {
-        if (!slot->suspect) {
+        if (!slot->suspect && !slot->ns.network) {
             slot->suspect = true;
             look_again(slot, SETTLE_US);
             return;

@@ -26,9 +26,9 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "base/loop.h"
 #include "isolate/cgroup.h"
 #include "isolate/slotns.h"
-#include "warden/loop.h"
 #include "warden/unpack.h"
 #include "warden/wire.h"
 
@@ -42,6 +42,7 @@ struct cordon_interpreters {
 
 struct cordon_warden_config {
     bool oneshot, allow_none;
+    bool network;      /* runs may ask for it: guests that have it are kept warm */
     bool host_network; /* of a oneshot that builds a template: its guests are in the host's network namespace */
     int template_fd;   /* of a oneshot that tries one: the file of CORDON_TEMPLATE_TRIAL; -1: none */
     bool root;         /* started with euid 0; else in a user namespace of its own, one id only */
@@ -146,13 +147,13 @@ struct cordon_acquire {
 };
 
 /* The pools of one template; those of backend `none` are used in the default one only. */
-enum { CORDON_POOLS_PLAIN = 0, CORDON_POOLS_UNISOLATED, CORDON_POOLS };
+enum { CORDON_POOLS_PLAIN = 0, CORDON_POOLS_UNISOLATED, CORDON_POOLS_NETWORK, CORDON_POOLS };
 
 struct cordon_pool {
     struct cordon_warden *warden;
     struct cordon_template *template;
     enum cordon_guest_kind kind;
-    bool unisolated;
+    bool unisolated, network;
     bool wanted; /* somebody asked; until then a made template's has nothing parked */
     struct cordon_guest *parked, *parked_last;
     struct cordon_acquire *waiting, *waiting_last;

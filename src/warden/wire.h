@@ -32,7 +32,9 @@ enum cordon_warden_ability { /* bits of hello.abilities: what this host lets `lo
                              CORDON_ABLE_CPU = 4,
                              CORDON_ABLE_AGENT_PROTECTED = 8,
                              CORDON_ABLE_NONE_BACKEND = 16, /* the operator allowed backend `none` */
-                             CORDON_ABLE_FREEZE = 32        /* kept guests can pause */
+                             CORDON_ABLE_FREEZE = 32,       /* kept guests can pause */
+                             CORDON_ABLE_NETWORK = 64,      /* guests with network: DNS, TCP to ports 80 and 443 */
+                             CORDON_ABLE_EVERY_PORT = 128   /* …and TCP to every other one */
 };
 
 struct cordon_warden_hello {
@@ -49,7 +51,9 @@ struct cordon_warden_acquire {
     uint32_t unisolated; /* 1: backend `none` */
     uint32_t cpu_percent;
     uint32_t pids;
-    uint32_t adopt; /* kept: 1: hand over the living guest of that id (-ESRCH: there is none) */
+    uint32_t adopt;   /* kept: 1: hand over the living guest of that id (-ESRCH: there is none) */
+    uint32_t network; /* 1: with the sockets of isolate/steer.h, which come with the grant */
+    uint32_t reserved;
     uint64_t memory_bytes;
     char template_name[40]; /* "default", or a made one's */
     char id[24];            /* kept: 20 characters a-z0-9; else all zero */
@@ -78,8 +82,10 @@ enum cordon_grant_fd { /* bits of grant.fds, in the order in which the descripto
                        CORDON_GRANT_CPU_USAGE = 8,     /* text: v1 one number, nanoseconds; v2 a line "usage_usec N" */
                        CORDON_GRANT_MEMORY_NOW = 16,   /* of kept guests: one number, bytes */
                        CORDON_GRANT_MEMORY_STAT = 32,  /* memory.stat */
-                       CORDON_GRANT_PIDS_NOW = 64      /* one number */
+                       CORDON_GRANT_PIDS_NOW = 64,     /* one number */
+                       CORDON_GRANT_NETWORK = 128 /* and the 5 bits above it: sockets by enum cordon_steer_socket */
 };
+#define CORDON_GRANT_NETWORK_SOCKETS 6
 
 struct cordon_warden_grant {
     uint32_t version;

@@ -148,10 +148,12 @@ def test_network_is_refused_when_it_is_not_allowed(daemon):
     assert status == 403 and kind == "refused" and "CORDON_ALLOW_NETWORK" in message
 
 
-def test_a_network_that_the_backend_cannot_give_is_refused(own):
+def test_names_beyond_the_settings_are_refused(own):
     made = own(allow_network=True, allowed_domains="example.com")
-    status, kind, message = made.refused(network=True)
-    assert status == 403 and kind == "refused" and "CORDON_ALLOW_NETWORK" in message and "local" in message
+    status, kind, message = made.refused(network=True, allowed_domains=["example.org"])
+    assert status == 403 and kind == "refused" and "CORDON_ALLOWED_DOMAINS" in message and "local" in message
+    answer = made.run("print(1)", network=True)
+    assert answer["stdout"] == "1\n" and answer["outcome"]["network"]["connections"] == 0 and answer["egress"] == []
 
 
 def test_limits_beyond_the_ceiling_are_invalid(daemon):

@@ -73,7 +73,7 @@ static void a_whole_run_is_one_object(void **state)
         "\"namespace\",\"warm\":true,\"cpu_ms\":2.500,\"memory_peak_bytes\":4096,\"oom_kills\":0,\"processes_left\":0,"
         "\"stdout\":{\"bytes\":4,\"kept\":4,\"truncated\":false},\"stderr\":{\"bytes\":3,\"kept\":3,\"truncated\":"
         "false},"
-        "\"artifacts_dropped\":1,\"syscalls_denied\":0,\"blocked_syscall\":null,\"result_error\":null},\"result\":{"
+        "\"artifacts_dropped\":1,\"syscalls_denied\":0,\"blocked_syscall\":null,\"result_error\":null,\"network\":null},\"result\":{"
         "\"a\":1},"
         "\"artifacts\":[{\"name\":\"p\\\"\xEF\xBF\xBD\",\"size\":2,\"content_b64\":\"aGk=\"},{\"name\":\"big\","
         "\"size\":99,"

@@ -15,7 +15,7 @@ static struct cordon_settings *settings;
 static int setup(void **state)
 {
     settings = load_settings("CORDON_MAX_RUNS=1", "CORDON_QUEUE=1", "CORDON_QUEUE_TIMEOUT_S=5",
-                             "CORDON_ALLOWED_DOMAINS=a.com,b.com", "CORDON_ALLOW_NETWORK=1", NULL);
+                             "CORDON_ALLOWED_DOMAINS=*.a.com,b.com", "CORDON_ALLOW_NETWORK=1", NULL);
     cordon_admission_setup(settings);
     fake_reset();
     return 0;

@@ -188,10 +188,11 @@ static void wrong_types_and_bounds_name_the_field(void **state)
     refuses(P "\"backend\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
             "backend must be a name");
     refuses(P "\"allowed_domains\":\"a.com\"}", "allowed_domains must be an array");
-    refuses(P "\"allowed_domains\":[\"http://a.com\"]}", "is no domain name");
-    refuses(P "\"allowed_domains\":[\"a..com\"]}", "is no domain name");
-    refuses(P "\"allowed_domains\":[\"localhost\"]}", "is no domain name");
-    refuses(P "\"allowed_domains\":[\"-a.com\"]}", "is no domain name");
+    refuses(P "\"allowed_domains\":[\"http://a.com\"]}", "allowed_domains: egress rule");
+    refuses(P "\"allowed_domains\":[\"a..com\"]}", "neither a name nor an address");
+    refuses(P "\"allowed_domains\":[\"2130706433\"]}", "neither a name nor an address");
+    refuses(P "\"allowed_domains\":[\"a.com:0\"]}", "the port is no number");
+    refuses(P "\"allowed_domains\":[\"-a.com\"]}", "neither a name nor an address");
     refuses(P "\"allowed_domains\":[1]}", "allowed_domains must be a string");
 }
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "warden/loop.h"
+#include "base/loop.h"
 
 static struct cordon_loop loop;
 static char order[16];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The warden's event loop: one thread, one epoll. A source, a timer or a child is embedded in the object that it
+ * The event loop of warden and egress: one thread, one epoll. A source, a timer or a child is embedded in the object that it
  * belongs to and found back with CORDON_OWNER. Removing one inside a callback is safe for every other callback of the
  * same turn: events that still wait for it are dropped.
  */
-#ifndef CORDON_WARDEN_LOOP_H
-#define CORDON_WARDEN_LOOP_H
+#ifndef CORDON_BASE_LOOP_H
+#define CORDON_BASE_LOOP_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,6 +54,11 @@ int cordon_loop_turn(struct cordon_loop *loop, int timeout_ms);
 
 /* Takes fd (closes it on failure). events: EPOLLIN and so on; EPOLLHUP and EPOLLERR always come. */
 int cordon_source_watch(struct cordon_loop *loop, struct cordon_source *source, int fd, uint32_t events);
+/* Other events from now on; 0 events: only EPOLLHUP and EPOLLERR. 0 or negative errno. */
+int cordon_source_set(struct cordon_loop *loop, struct cordon_source *source, uint32_t events);
+/* The same for a descriptor that stays its owner's: it is given up with forget, before it is closed. */
+int cordon_source_lend(struct cordon_loop *loop, struct cordon_source *source, int fd, uint32_t events);
+void cordon_source_forget(struct cordon_loop *loop, struct cordon_source *source);
 /* Stops watching and closes. Fine on a source that was never watched. */
 void cordon_source_close(struct cordon_loop *loop, struct cordon_source *source);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "warden/loop.h"
+#include "base/loop.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -21,31 +21,48 @@ void cordon_loop_done(struct cordon_loop *loop)
     cordon_close(&loop->epoll);
 }
 
-int cordon_source_watch(struct cordon_loop *loop, struct cordon_source *source, int fd, uint32_t events)
+int cordon_source_lend(struct cordon_loop *loop, struct cordon_source *source, int fd, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = source};
-    if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
-        int r = -errno;
-        cordon_close(&fd);
-        return r;
-    }
+    if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event) < 0)
+        return -errno;
     source->fd = fd;
     source->watched = true;
     return 0;
 }
 
-void cordon_source_close(struct cordon_loop *loop, struct cordon_source *source)
+int cordon_source_watch(struct cordon_loop *loop, struct cordon_source *source, int fd, uint32_t events)
+{
+    int r = cordon_source_lend(loop, source, fd, events);
+    if (r < 0)
+        cordon_close(&fd);
+    return r;
+}
+
+int cordon_source_set(struct cordon_loop *loop, struct cordon_source *source, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = source};
+    return epoll_ctl(loop->epoll, EPOLL_CTL_MOD, source->fd, &event) < 0 ? -errno : 0;
+}
+
+void cordon_source_forget(struct cordon_loop *loop, struct cordon_source *source)
 {
     if (source->watched) {
-        /* Needed although the fd is closed next: another process may still hold the same open file. */
+        /* Needed although the fd may be closed next: another process may still hold the same open file. */
         (void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, source->fd, NULL);
         for (int i = loop->batch_at; i < loop->batch_size; i++)
             if (loop->batch[i].data.ptr == source)
                 loop->batch[i].data.ptr = NULL;
-        cordon_close(&source->fd);
     }
     source->watched = false;
     source->fd = -1;
+}
+
+void cordon_source_close(struct cordon_loop *loop, struct cordon_source *source)
+{
+    int fd = source->watched ? source->fd : -1;
+    cordon_source_forget(loop, source);
+    cordon_close(&fd);
 }
 
 void cordon_timer_cancel(struct cordon_loop *loop, struct cordon_timer *timer)

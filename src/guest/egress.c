@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions with the egress process. Each keeps copies of its guest's sockets and its policy, so that it can be opened
+ * again with a new egress process, at the next call on it or when the new one comes. A call is one request and one
+ * answer; a process that does not answer in time is as good as none.
+ */
+#include "guest/egress.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+
+#define ANSWER_US 10000000u
+#define COUNT_US 500000u
+#define COME_BACK_US 3000000u /* how long a process that died is waited for */
+#define PAUSE_MS 20
+
+struct cordon_egress_session {
+    pthread_mutex_t lock;
+    int end; /* of the session; -1: lost */
+    int sockets[CORDON_EGRESS_SOCKETS];
+    char guest[32];
+    struct cordon_buf policy; /* as text */
+    struct cordon_egress_session *previous, *next;
+};
+
+static struct {
+    pthread_mutex_t lock; /* taken before a session's, never within */
+    int fd;
+    struct cordon_egress_session *sessions;
+} egress = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+/* --- the process --- */
+
+static int dup_egress(void)
+{
+    (void)pthread_mutex_lock(&egress.lock); /* can't fail for a plain mutex */
+    int fd = egress.fd >= 0 ? fcntl(egress.fd, F_DUPFD_CLOEXEC, 0) : -1;
+    int error = egress.fd >= 0 ? -errno : -ENOTCONN;
+    (void)pthread_mutex_unlock(&egress.lock);
+    return fd >= 0 ? fd : error;
+}
+
+static int none(struct cordon_error *err)
+{
+    return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE,
+                       "there is no egress process now, through which alone guests reach the network");
+}
+
+int cordon_egress_there(struct cordon_error *err)
+{
+    cordon_autoclose int fd = dup_egress();
+    struct pollfd gone = {.fd = fd, .events = POLLRDHUP};
+    return fd < 0 || poll(&gone, 1, 0) != 0 ? none(err) : 0;
+}
+
+/* --- one request and its answer --- */
+
+static int wait_for(int fd, uint64_t wait_us)
+{
+    uint64_t until = cordon_now_us() + wait_us;
+    for (;;) {
+        uint64_t now = cordon_now_us();
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        if (now >= until)
+            return -ETIMEDOUT;
+        int n = poll(&wait, 1, (int)((until - now) / 1000 + 1));
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0)
+            return 0;
+    }
+}
+
+/* An answer that came too late for the one who asked is passed over. */
+static int receive(int fd, enum cordon_egress_request kind, uint64_t wait_us, struct cordon_egress_answer *ret,
+                   struct cordon_buf *more)
+{
+    cordon_autofree char *text = malloc(CORDON_EGRESS_TEXT_MAX);
+    if (!text)
+        return -ENOMEM;
+    do {
+        int r = wait_for(fd, wait_us);
+        ssize_t n = r < 0 ? r : cordon_recv_fds(fd, text, CORDON_EGRESS_TEXT_MAX, NULL, NULL, MSG_DONTWAIT);
+        if (n < 0)
+            return (int)n;
+        if (n < (ssize_t)sizeof *ret)
+            return -ECONNRESET;
+        memcpy(ret, text, sizeof *ret);
+        if (more && ret->kind == kind && cordon_buf_append(more, text + sizeof *ret, (size_t)n - sizeof *ret) < 0)
+            return -ENOMEM;
+    } while (ret->kind != (uint32_t)kind);
+    ret->why[sizeof ret->why - 1] = ret->counts.first_refused[sizeof ret->counts.first_refused - 1] = '\0';
+    return 0;
+}
+
+static int ask(int fd, enum cordon_egress_request kind, const struct cordon_buf *text, uint64_t wait_us,
+               struct cordon_egress_answer *ret, struct cordon_buf *more)
+{
+    struct cordon_buf message = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
+    char byte = (char)kind;
+    (void)cordon_buf_append(&message, &byte, 1); /* failures are sticky */
+    if (text)
+        (void)cordon_buf_append(&message, text->data, text->size);
+    ssize_t n = message.failed ? -EMSGSIZE : cordon_send_fds(fd, message.data, message.size, NULL, 0, 0);
+    cordon_buf_wipe(&message);
+    return n < 0 ? (int)n : receive(fd, kind, wait_us, ret, more);
+}
+
+static int set_policy(int fd, const struct cordon_buf *text, struct cordon_error *err)
+{
+    struct cordon_egress_answer answer;
+    int r = ask(fd, CORDON_EGRESS_SET, text, ANSWER_US, &answer, NULL);
+    if (r < 0)
+        return cordon_fail(err, r, CORDON_ERROR_UNAVAILABLE, "the egress process did not take the guest's rules: %s",
+                           strerror(-r));
+    if (answer.status < 0)
+        return cordon_fail(err, answer.status, CORDON_ERROR_INVALID, "the guest's rules were refused: %s", answer.why);
+    return 0;
+}
+
+/* --- sessions --- */
+
+/* With the session's lock held, or before anybody else knows it. */
+static int open_end(struct cordon_egress_session *session, int process, struct cordon_error *err)
+{
+    struct cordon_egress_open open = {.version = CORDON_EGRESS_VERSION};
+    int pair[2], fds[1 + CORDON_EGRESS_SOCKETS];
+    size_t count = 1;
+    if (process < 0)
+        return none(err);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return cordon_fail_errno(err, -errno, "open a guest's network");
+    (void)snprintf(open.guest, sizeof open.guest, "%s", session->guest);
+    fds[0] = pair[1];
+    for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++) {
+        if (session->sockets[i] < 0)
+            continue;
+        fds[count++] = session->sockets[i];
+        open.sockets |= 1u << i;
+    }
+    ssize_t n = cordon_send_fds(process, &open, sizeof open, fds, count, 0);
+    (void)close(pair[1]); /* the other side's */
+    int r = n < 0 ? none(err) : set_policy(pair[0], &session->policy, err);
+    if (r < 0) {
+        (void)close(pair[0]); /* of no use */
+        return r;
+    }
+    session->end = pair[0];
+    return 0;
+}
+
+static bool is_lost(const struct cordon_egress_session *session)
+{
+    struct pollfd gone = {.fd = session->end, .events = POLLRDHUP};
+    return session->end < 0 || poll(&gone, 1, 0) > 0;
+}
+
+/* A process that died comes back soon. */
+static int ensure(struct cordon_egress_session *session, uint64_t wait_us, struct cordon_error *err)
+{
+    uint64_t until = cordon_now_us() + wait_us;
+    if (!is_lost(session))
+        return 0;
+    cordon_close(&session->end);
+    for (;;) {
+        cordon_autoclose int process = dup_egress();
+        int r = open_end(session, process, err);
+        if (r == 0 || r == -EINVAL || cordon_now_us() >= until)
+            return r;
+        (void)poll(NULL, 0, PAUSE_MS); /* a pause */
+    }
+}
+
+static void link_session(struct cordon_egress_session *session)
+{
+    (void)pthread_mutex_lock(&egress.lock); /* can't fail for a plain mutex */
+    session->next = egress.sessions;
+    if (session->next)
+        session->next->previous = session;
+    egress.sessions = session;
+    (void)pthread_mutex_unlock(&egress.lock);
+}
+
+static void unlink_session(struct cordon_egress_session *session)
+{
+    (void)pthread_mutex_lock(&egress.lock); /* can't fail for a plain mutex */
+    if (session->previous)
+        session->previous->next = session->next;
+    else if (egress.sessions == session)
+        egress.sessions = session->next;
+    if (session->next)
+        session->next->previous = session->previous;
+    (void)pthread_mutex_unlock(&egress.lock);
+}
+
+static void free_session(struct cordon_egress_session *session)
+{
+    cordon_close(&session->end);
+    for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
+        cordon_close(&session->sockets[i]);
+    cordon_buf_wipe(&session->policy);
+    (void)pthread_mutex_destroy(&session->lock); /* nobody holds it */
+    free(session);
+}
+
+int cordon_egress_open(const char *guest, int sockets[CORDON_EGRESS_SOCKETS], const struct cordon_egress_policy *policy,
+                       struct cordon_egress_session **ret, struct cordon_error *err)
+{
+    struct cordon_egress_session *session = calloc(1, sizeof *session);
+    for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++) {
+        int fd = CORDON_TAKE_FD(sockets[i]);
+        if (session)
+            session->sockets[i] = fd;
+        else
+            cordon_close(&fd);
+    }
+    if (!session)
+        return cordon_fail_errno(err, -ENOMEM, "open a guest's network");
+    session->end = -1;
+    session->policy = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX - 1);
+    (void)pthread_mutex_init(&session->lock, NULL); /* can't fail with these arguments */
+    (void)snprintf(session->guest, sizeof session->guest, "%.31s", guest);
+    int r = cordon_egress_policy_write(policy, true, &session->policy);
+    if (r < 0)
+        (void)cordon_fail(err, r, CORDON_ERROR_TOO_LARGE, "the guest's egress rules are too long");
+    else
+        r = ensure(session, COME_BACK_US, err);
+    if (r < 0) {
+        free_session(session);
+        return r;
+    }
+    link_session(session);
+    *ret = session;
+    return 0;
+}
+
+int cordon_egress_update(struct cordon_egress_session *session, const struct cordon_egress_policy *policy,
+                         struct cordon_error *err)
+{
+    struct cordon_buf text = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX - 1);
+    int r = cordon_egress_policy_write(policy, true, &text);
+    if (r < 0) {
+        cordon_buf_wipe(&text);
+        return cordon_fail(err, r, CORDON_ERROR_TOO_LARGE, "the guest's egress rules are too long");
+    }
+    (void)pthread_mutex_lock(&session->lock); /* can't fail for a plain mutex */
+    r = ensure(session, COME_BACK_US, err);
+    if (r == 0)
+        r = set_policy(session->end, &text, err);
+    if (r == 0) {
+        struct cordon_buf old = session->policy;
+        session->policy = text;
+        text = old;
+    }
+    (void)pthread_mutex_unlock(&session->lock);
+    cordon_buf_wipe(&text);
+    return r;
+}
+
+void cordon_egress_count(struct cordon_egress_session *session, struct cordon_egress_counts *ret)
+{
+    struct cordon_egress_answer answer = {0};
+    (void)pthread_mutex_lock(&session->lock); /* can't fail for a plain mutex */
+    int r = session->end >= 0 ? ask(session->end, CORDON_EGRESS_COUNT, NULL, COUNT_US, &answer, NULL) : -ENOTCONN;
+    (void)pthread_mutex_unlock(&session->lock);
+    *ret = r == 0 ? answer.counts : (struct cordon_egress_counts){0};
+}
+
+int cordon_egress_log(struct cordon_egress_session *session, struct cordon_buf *to)
+{
+    struct cordon_egress_answer answer = {0};
+    struct cordon_buf text = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
+    (void)pthread_mutex_lock(&session->lock); /* can't fail for a plain mutex */
+    int r = session->end >= 0 ? ask(session->end, CORDON_EGRESS_TELL, NULL, COUNT_US, &answer, &text) : -ENOTCONN;
+    (void)pthread_mutex_unlock(&session->lock);
+    bool good = r == 0 && answer.status == 0 && text.size >= 2;
+    r = cordon_buf_append(to, good ? text.data : "[]", good ? text.size : 2);
+    cordon_buf_done(&text);
+    return r;
+}
+
+void cordon_egress_close(struct cordon_egress_session *session)
+{
+    if (!session)
+        return;
+    unlink_session(session);
+    free_session(session);
+}
+
+/* What guests connect to waits in their sockets' queues meanwhile. A session that is at a call now opens itself. With
+ * the list's lock held, so that none is freed under us. */
+static void open_again(void)
+{
+    struct cordon_error err = {0};
+    for (struct cordon_egress_session *session = egress.sessions; session; session = session->next) {
+        if (pthread_mutex_trylock(&session->lock) != 0)
+            continue;
+        cordon_close(&session->end);
+        if (open_end(session, egress.fd, &err) < 0)
+            cordon_log_error("a guest has no network until its rules are set again", &err);
+        (void)pthread_mutex_unlock(&session->lock);
+    }
+}
+
+int cordon_egress_set(int fd_take, struct cordon_error *err)
+{
+    if (fd_take < 0)
+        return none(err);
+    (void)pthread_mutex_lock(&egress.lock); /* can't fail for a plain mutex */
+    cordon_close(&egress.fd);
+    egress.fd = fd_take;
+    open_again();
+    (void)pthread_mutex_unlock(&egress.lock);
+    return 0;
+}
