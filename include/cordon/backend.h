@@ -194,6 +194,8 @@ struct cordon_guest_spec {
     const char *const *allowed_domains;
     size_t allowed_domain_count;
     int cancel_fd; /* as in cordon_request; only until create returns */
+    /* Not NULL: it may have the network, now (by this policy, which may be OFF) or later, by guest_network. */
+    const struct cordon_egress_policy *egress;
 };
 
 enum cordon_operation_kind {
@@ -401,6 +403,15 @@ struct cordon_backend {
     /* An operation under way is broken off (a file half written is removed); an exec without kill_on_close goes on.
      * NULL is allowed. */
     void (*stream_close)(struct cordon_stream *stream);
+
+    /* Replaces what a guest that was made with egress may reach; connections that fit no more are cut before it
+     * returns. */
+    int (*guest_network)(struct cordon_guest_handle *guest, const struct cordon_egress_policy *policy,
+                         struct cordon_error *err);
+    /* What its connections came to, and its egress log, a JSON array, given by one call of tell. */
+    int (*guest_egress)(struct cordon_guest_handle *guest, struct cordon_egress_counts *ret,
+                        void (*tell)(void *context, const char *log, size_t size), void *context,
+                        struct cordon_error *err);
 };
 
 #endif

@@ -441,6 +441,8 @@ static void adopt(struct cordon_guest_item *item)
     }
     cordon_guests_unlock();
     if (r == 0)
+        cordon_guest_network_restore(item);
+    if (r == 0)
         (void)cordon_guests_watch_add(item); /* without, its end shows at its next use */
     cordon_guest_save(item);
 }

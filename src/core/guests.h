@@ -22,6 +22,7 @@
 
 #include <cordon/backend.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "core/settings.h"
 
@@ -138,6 +139,9 @@ int cordon_guests_set_private(const char *tenant, const char *id, struct cordon_
 /* Replaces what the guest may reach, at once. UNSUPPORTED where the backend can't. */
 int cordon_guests_set_network(const char *tenant, const char *id, bool network, const char *const *allowed_domains,
                               size_t count, struct cordon_error *err);
+/* What its connections came to, and its egress log (a JSON array, appended). UNSUPPORTED where the backend can't. */
+int cordon_guests_egress(const char *tenant, const char *id, struct cordon_egress_counts *counts,
+                         struct cordon_buf *log, struct cordon_error *err);
 /* In every state, and again: 0. NOT_FOUND only for what never was (or is forgotten). Returns when it is gone (5 s at
  * most). *changed (may be NULL): whether this call did it. */
 int cordon_guests_destroy(const char *tenant, const char *id, bool *changed, struct cordon_error *err);

@@ -15,6 +15,7 @@
 #include <pthread.h>
 
 #include "base/buf.h"
+#include "core/egress.h"
 #include "core/guests.h"
 
 #define CORDON_GUEST_BUCKETS 1024u
@@ -85,6 +86,13 @@ bool cordon_guest_item_is_of(const struct cordon_guest_item *item, const char *t
 struct cordon_guest_info *cordon_guest_item_info(const struct cordon_guest_item *item); /* NULL: no memory */
 void cordon_guest_item_note(struct cordon_guest_item *item, const char *what, const char *fmt, ...) CORDON_PRINTF(3, 4);
 /* Takes the lock. 0 and *ret pinned: NOT_FOUND, or GONE unless `also_gone`. */
+/* guests_network.c */
+bool cordon_guest_may_have_network(const struct cordon_guest_item *item);
+/* What the item's network and domains mean behind its door. Free with _done. */
+int cordon_guest_network_policy(const struct cordon_guest_item *item, struct cordon_egress_policy *ret,
+                                struct cordon_error *err);
+void cordon_guest_network_restore(struct cordon_guest_item *item); /* of a guest that was adopted */
+
 int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct cordon_guest_item **ret,
                      struct cordon_error *err);
 void cordon_guest_unpin(struct cordon_guest_item *item); /* takes the lock */

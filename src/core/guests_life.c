@@ -199,6 +199,7 @@ static int check_free(const struct cordon_guest_item *item, struct cordon_error 
 
 static int make(struct cordon_guest_item *item, const struct cordon_guest_create *create, struct cordon_error *err)
 {
+    struct cordon_egress_policy egress = CORDON_EGRESS_POLICY_OFF;
     const struct cordon_guest_spec spec = {.struct_size = sizeof spec,
                                            .id = item->id,
                                            .template_name = item->template_name,
@@ -208,9 +209,13 @@ static int make(struct cordon_guest_item *item, const struct cordon_guest_create
                                            .network = item->network,
                                            .allowed_domains = create->allowed_domains,
                                            .allowed_domain_count = create->allowed_domain_count,
-                                           .cancel_fd = create->cancel_fd};
+                                           .cancel_fd = create->cancel_fd,
+                                           .egress = cordon_guest_may_have_network(item) ? &egress : NULL};
     struct cordon_guest_handle *handle = NULL;
-    int r = item->backend->guest_create(&spec, &handle, err);
+    int r = cordon_guest_network_policy(item, &egress, err);
+    if (r == 0)
+        r = item->backend->guest_create(&spec, &handle, err);
+    cordon_egress_policy_done(&egress);
     cordon_guests_lock();
     item->making = false;
     item->handle = handle;
@@ -442,25 +447,6 @@ int cordon_guests_set_private(const char *tenant, const char *id, struct cordon_
     cordon_guest_save(item);
     cordon_guest_unpin(item);
     return 0;
-}
-
-int cordon_guests_set_network(const char *tenant, const char *id, bool network, const char *const *allowed_domains,
-                              size_t count, struct cordon_error *err)
-{
-    struct cordon_guest_item *item;
-    (void)allowed_domains;
-    int r = cordon_guest_pin(tenant, id, false, &item, err);
-    if (r < 0)
-        return r;
-    if (network || count)
-        r = cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
-                        "what the guest %s may reach can't be changed by its backend %s", item->id, item->backend_name);
-    else if (item->network)
-        r = cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
-                        "the network of the guest %s can't be taken away by its backend %s: destroy it", item->id,
-                        item->backend_name);
-    cordon_guest_unpin(item);
-    return r;
 }
 
 /* --- the end --- */

@@ -127,6 +127,7 @@ int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest
         .cpu_percent = spec->limits.cpu_percent,
         .pids = spec->limits.pids,
         .memory_bytes = spec->limits.memory_bytes,
+        .network = spec->egress != NULL,
     };
     (void)snprintf(wanted.template_name, sizeof wanted.template_name, "%s",
                    spec->template_name ? spec->template_name : "default");
@@ -135,6 +136,8 @@ int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest
     if (!guest)
         return cordon_fail_errno(err, -ENOMEM, "make a guest");
     int r = begin(guest, &wanted, spec->cancel_fd, err);
+    if (r == 0 && spec->egress)
+        r = cordon_egress_open(guest->id, guest->lease.network, spec->egress, &guest->egress, err);
     if (r == 0)
         r = set_up(guest, spec, err);
     if (r == 0) {
@@ -168,6 +171,8 @@ int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct c
         return cordon_fail_errno(err, -ENOMEM, "adopt a guest");
     guest->set_up = true;
     int r = begin(guest, &wanted, -1, err);
+    if (r == 0 && guest->lease.network[0] >= 0) /* until its rules are set again */
+        r = cordon_egress_open(guest->id, guest->lease.network, &CORDON_EGRESS_POLICY_OFF, &guest->egress, err);
     if (r == 0)
         r = send_notice(guest, guest->paused, err); /* who died may have said something else */
     if (r < 0) {
@@ -257,6 +262,39 @@ uint32_t cordon_kept_running(struct cordon_guest_handle *guest, uint64_t *change
 }
 
 /* --- asked --- */
+
+static int check_network(struct cordon_guest_handle *guest, struct cordon_error *err)
+{
+    if (cordon_kept_condition(guest) == CORDON_GUEST_IS_GONE)
+        return cordon_kept_say_gone(guest, err);
+    if (guest->egress)
+        return 0;
+    return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
+                       "the guest %s was made where guests may have no network, so it can be given none now", guest->id);
+}
+
+int cordon_kept_network(struct cordon_guest_handle *guest, const struct cordon_egress_policy *policy,
+                        struct cordon_error *err)
+{
+    int r = check_network(guest, err);
+    return r < 0 ? r : cordon_egress_update(guest->egress, policy, err);
+}
+
+int cordon_kept_egress(struct cordon_guest_handle *guest, struct cordon_egress_counts *ret,
+                       void (*tell)(void *context, const char *log, size_t size), void *context,
+                       struct cordon_error *err)
+{
+    struct cordon_buf log = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
+    int r = check_network(guest, err);
+    if (r == 0 && cordon_egress_log(guest->egress, &log) < 0)
+        r = cordon_fail_errno(err, -ENOMEM, "read the egress log of the guest %s", guest->id);
+    if (r == 0) {
+        cordon_egress_count(guest->egress, ret);
+        tell(context, log.data, log.size);
+    }
+    cordon_buf_done(&log);
+    return r;
+}
 
 int cordon_kept_usage(struct cordon_guest_handle *guest, struct cordon_guest_usage *ret, struct cordon_error *err)
 {

@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 
+#include "guest/egress.h"
 #include "guest/internal.h"
 #include "proto/kept.h"
 
@@ -52,6 +53,7 @@ struct cordon_guest_handle {
     char id[24];
     size_t place; /* in the dispatcher's table */
     struct cordon_lease lease;
+    struct cordon_egress_session *egress; /* NULL: made without */
     int gone_fd;
     bool ready, set_up, gone, paused;
     struct cordon_error failed; /* of SETUP; code 0: none */
@@ -107,6 +109,11 @@ int cordon_kept_resume(struct cordon_guest_handle *guest, struct cordon_error *e
 enum cordon_guest_condition cordon_kept_condition(struct cordon_guest_handle *guest);
 int cordon_kept_watch(struct cordon_guest_handle *guest);
 uint32_t cordon_kept_running(struct cordon_guest_handle *guest, uint64_t *changed_us);
+int cordon_kept_network(struct cordon_guest_handle *guest, const struct cordon_egress_policy *policy,
+                        struct cordon_error *err);
+int cordon_kept_egress(struct cordon_guest_handle *guest, struct cordon_egress_counts *ret,
+                       void (*tell)(void *context, const char *log, size_t size), void *context,
+                       struct cordon_error *err);
 int cordon_kept_usage(struct cordon_guest_handle *guest, struct cordon_guest_usage *ret, struct cordon_error *err);
 int cordon_kept_execs(struct cordon_guest_handle *guest,
                       void (*each)(void *context, const struct cordon_exec_info *exec), void *context,

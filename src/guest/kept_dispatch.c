@@ -46,6 +46,7 @@ void cordon_kept_unref(struct cordon_guest_handle *guest)
     if (!last)
         return;
     cordon_lease_close(&guest->lease);
+    cordon_egress_close(guest->egress);
     cordon_close(&guest->gone_fd);
     cordon_close(&guest->pending_fd);
     cordon_buf_done(&guest->in);

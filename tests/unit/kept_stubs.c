@@ -19,6 +19,9 @@ STUB(cordon_kept_destroy, GUEST, ERR)
 STUB(cordon_kept_pause, GUEST, enum cordon_pause how UNUSED, ERR)
 STUB(cordon_kept_resume, GUEST, ERR)
 STUB(cordon_kept_watch, GUEST)
+STUB(cordon_kept_network, GUEST, const struct cordon_egress_policy *policy UNUSED, ERR)
+STUB(cordon_kept_egress, GUEST, struct cordon_egress_counts *ret UNUSED,
+     void (*tell)(void *context, const char *log, size_t size) UNUSED, void *context UNUSED, ERR)
 STUB(cordon_kept_usage, GUEST, struct cordon_guest_usage *ret UNUSED, ERR)
 STUB(cordon_kept_execs, GUEST, void (*each)(void *context, const struct cordon_exec_info *exec) UNUSED,
      void *context UNUSED, ERR)
