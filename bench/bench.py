@@ -387,6 +387,25 @@ class Bench:
         return {"private": private, "tables": tables, "kernel": kernel, "sum": private + max(tables, kernel or 0),
                 "group": group, "guests": count}
 
+    # -- kept guests ------------------------------------------------------------------------------------------------
+
+    def kept(self):
+        count, crowd = self.pick(60, 15), self.pick(1000, 100)
+        found = self.tool([str(self.build / "bench/bench_kept"), "-n", str(count), "-g", str(crowd)])
+        plain = quantile(found["plain"], 0.5)
+        limits = {"create": 5, "exec": 3, "pause": 5, "resume": 5}
+        print("\nkept guests, below the doors (milliseconds; times a plain posix_spawn of `true` beside it)")
+        for row in ("plain", "create", "exec", "write", "read", "pause", "resume", "destroy"):
+            p50, p90 = quantile(found[row], 0.5), quantile(found[row], 0.9)
+            print(f"  {row:10} p50 {p50 / 1000:8.2f}  p90 {p90 / 1000:8.2f}  x {p50 / plain:5.1f}")
+            if row in limits:
+                self.target(f"ms of {row}, kept guest, p50", p50 / 1000, limits[row])
+        each = found["crowd"]
+        print(f"  {each['guests']} idle guests: {each['pss_kib_each']} KiB PSS and {each['cgroup_kib_each']} KiB in its group "
+              f"each; made in {each['made_ms']} ms, ended in {each['ended_ms']} ms")
+        self.target("MiB of an idle kept guest", (each["pss_kib_each"] + each["cgroup_kib_each"]) / 1024, 6)
+        self.results["kept"] = found
+
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def close(self):
@@ -407,7 +426,8 @@ def artifact_size(artifact):
     return len(artifact.get("content", ""))
 
 
-SECTIONS = ["latency_python", "latency_node", "executor_manager", "throughput", "data_modules", "templates", "stream", "deadline", "transfer", "memory"]
+SECTIONS = ["latency_python", "latency_node", "executor_manager", "throughput", "data_modules", "templates", "stream", "deadline", "transfer", "memory",
+            "kept"]
 
 
 def about():

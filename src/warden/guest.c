@@ -254,6 +254,7 @@ static int launch(struct cordon_guest *guest, int channel, int ready, struct cor
         r = cordon_nursery_send(guest, channel, ready, agent_ends, err);
     for (size_t i = 0; i < 4; i++)
         cordon_close(&agent_ends[i]); /* sent, or of no use */
+    cordon_close(&guest->freezer.procs);
     return r;
 }
 

@@ -27,16 +27,19 @@
 #define SETTLE_US 40000u /* netlink sockets are counted until some RCU grace period after their end */
 #define HELD_US 10000u
 #define HELD_LONG_US 5000000u
-#define FDS_OF_A_SLOT 40u /* with its guest, at its worst */
+#define FDS_OF_A_SLOT 16u   /* with its guest, once that is made */
+#define FDS_OF_MAKING 28u   /* of one that is being made, or has a network, besides */
+#define MAKING_PER_CPU 8u   /* at once, pool.c's own with some more */
 #define FDS_OF_WARDEN 512u
 
 void cordon_slots_init(struct cordon_warden *warden)
 {
     struct rlimit files = {.rlim_cur = 1024};
     (void)getrlimit(RLIMIT_NOFILE, &files); /* can't fail; 1024 is what POSIX programs may expect */
-    rlim_t waiting = files.rlim_cur / 8;    /* each with a lease */
+    rlim_t waiting = files.rlim_cur / 16;   /* each with a lease */
     warden->waiting_max = waiting < CORDON_WAITING_MAX ? (unsigned)waiting : CORDON_WAITING_MAX;
     rlim_t others = FDS_OF_WARDEN + warden->waiting_max;
+    others += (rlim_t)FDS_OF_MAKING * MAKING_PER_CPU * warden->config.cpus;
     rlim_t most = files.rlim_cur > others + 8 * FDS_OF_A_SLOT ? (files.rlim_cur - others) / FDS_OF_A_SLOT : 8;
     warden->slots_max = most < CORDON_SLOTS_MAX ? (unsigned)most : CORDON_SLOTS_MAX;
     uint64_t ids = (UINT64_C(4294967295) - warden->config.uid_base) / 65536;
