@@ -343,7 +343,7 @@ class Bench:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def memory(self):
-        none = {"pool_python": 0, "pool_python_data": 0, "pool_javascript": 0, "pool_bash": 0, "pool_max": 8}
+        none = {"pool_python": 0, "pool_python_data": 0, "pool_javascript": 0, "pool_bash": 0, "pool_guest": 0, "pool_max": 8}
         kinds = {"python": ("pool_python", 4.0), "python with data modules": ("pool_python_data", None),
                  "javascript": ("pool_javascript", 32.0)}
         print("\nmemory of a parked guest, agent included, at a pool of 8 (MiB)")

@@ -126,8 +126,10 @@ static void sample_one(void)
     const char *argv[] = {"true"};
     const struct cordon_operation run = {
         .struct_size = sizeof run, .kind = CORDON_OP_EXEC, .argv = argv, .argc = 1, .cancel_fd = -1};
-    const struct cordon_operation put = {.struct_size = sizeof put, .kind = CORDON_OP_WRITE, .path = "f", .cancel_fd = -1};
-    const struct cordon_operation get = {.struct_size = sizeof get, .kind = CORDON_OP_READ, .path = "f", .cancel_fd = -1};
+    const struct cordon_operation put = {
+        .struct_size = sizeof put, .kind = CORDON_OP_WRITE, .path = "f", .cancel_fd = -1};
+    const struct cordon_operation get = {
+        .struct_size = sizeof get, .kind = CORDON_OP_READ, .path = "f", .cancel_fd = -1};
     char *id = NULL;
     MEASURE(CREATE, id = create());
     bench_sleep_ms(20);

@@ -154,8 +154,9 @@ bool cordon_kept_pump_is_dry(const struct cordon_kept_exec *exec); /* reaped, an
 
 /* kept_launch.c: the launcher, and asking it */
 enum cordon_launch_kind { CORDON_LAUNCH_EXEC = 1, CORDON_LAUNCH_WORKER };
-#define CORDON_LAUNCH_FDS 6 /* status, payload, then four ends: stdin, stdout, stderr, channel; or a worker's socket   \
-                             */
+#define CORDON_LAUNCH_FDS                                                                                              \
+    6 /* status, payload, then four ends: stdin, stdout, stderr, channel; or a worker's socket                         \
+       */
 int cordon_kept_launcher_start(struct cordon_kept *kept);
 /* payload: EXEC's or an operation's fields, copied. ends: -1 where there is none. *status_fd becomes readable with what
  * cordon_kept_launched reads. 0 or negative errno. */

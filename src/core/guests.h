@@ -207,7 +207,8 @@ int cordon_guests_file(const char *tenant, const char *id, const struct cordon_o
 int cordon_guests_port(const char *tenant, const char *id, uint16_t port, int cancel_fd, int *ret,
                        struct cordon_error *err);
 
-/* Quotas, asked by whoever starts something in a key's name ("": no key, no limit). Runs: enter before cordon_live_open, leave after close. */
+/* Quotas, asked by whoever starts something in a key's name ("": no key, no limit). Runs: enter before
+ * cordon_live_open, leave after close. */
 int cordon_quota_run_enter(const char *tenant, uint64_t memory_bytes, struct cordon_error *err); /* QUOTA */
 void cordon_quota_run_leave(const char *tenant, uint64_t memory_bytes);
 /* Each request that costs something (create, exec, run): CORDON_KEY_RATE a minute and key. QUOTA. */

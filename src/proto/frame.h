@@ -111,24 +111,24 @@ enum cordon_field_tag {
     CORDON_FIELD_SUFFIXES,    /* text "png,csv": what else COLLECT finds is no artifact */
     /* of kept guests */
     CORDON_FIELD_OPERATION = 32, /* u32 enum cordon_operation_kind, or of enum cordon_kept_operation */
-    CORDON_FIELD_USER,      /* text */
-    CORDON_FIELD_ARGUMENT,  /* text, repeated */
-    CORDON_FIELD_TAG,       /* text */
-    CORDON_FIELD_TERMINAL,  /* u32 cols << 16 | rows */
-    CORDON_FIELD_PID,       /* u32 */
-    CORDON_FIELD_REPLAY,    /* u32 */
-    CORDON_FIELD_TARGET,    /* text: of a move, or of a link */
-    CORDON_FIELD_OFFSET,    /* u64 */
-    CORDON_FIELD_DEPTH,     /* u32 */
-    CORDON_FIELD_ENTRIES,   /* u32 */
-    CORDON_FIELD_PORT,      /* u32 */
-    CORDON_FIELD_KILL,      /* u64: output that ends the program */
-    CORDON_FIELD_TYPE,      /* u32 enum cordon_file_type */
-    CORDON_FIELD_OWNER,     /* text */
-    CORDON_FIELD_GROUP,     /* text */
-    CORDON_FIELD_TIME,      /* u64 nanoseconds since 1970 */
-    CORDON_FIELD_CHANGE,    /* u32 enum cordon_change */
-    CORDON_FIELD_ENDED      /* struct cordon_ended; absent: it runs */
+    CORDON_FIELD_USER,           /* text */
+    CORDON_FIELD_ARGUMENT,       /* text, repeated */
+    CORDON_FIELD_TAG,            /* text */
+    CORDON_FIELD_TERMINAL,       /* u32 cols << 16 | rows */
+    CORDON_FIELD_PID,            /* u32 */
+    CORDON_FIELD_REPLAY,         /* u32 */
+    CORDON_FIELD_TARGET,         /* text: of a move, or of a link */
+    CORDON_FIELD_OFFSET,         /* u64 */
+    CORDON_FIELD_DEPTH,          /* u32 */
+    CORDON_FIELD_ENTRIES,        /* u32 */
+    CORDON_FIELD_PORT,           /* u32 */
+    CORDON_FIELD_KILL,           /* u64: output that ends the program */
+    CORDON_FIELD_TYPE,           /* u32 enum cordon_file_type */
+    CORDON_FIELD_OWNER,          /* text */
+    CORDON_FIELD_GROUP,          /* text */
+    CORDON_FIELD_TIME,           /* u64 nanoseconds since 1970 */
+    CORDON_FIELD_CHANGE,         /* u32 enum cordon_change */
+    CORDON_FIELD_ENDED           /* struct cordon_ended; absent: it runs */
 };
 
 enum cordon_exec_flags {

@@ -27,9 +27,9 @@
 #define SETTLE_US 40000u /* netlink sockets are counted until some RCU grace period after their end */
 #define HELD_US 10000u
 #define HELD_LONG_US 5000000u
-#define FDS_OF_A_SLOT 16u   /* with its guest, once that is made */
-#define FDS_OF_MAKING 28u   /* of one that is being made, or has a network, besides */
-#define MAKING_PER_CPU 8u   /* at once, pool.c's own with some more */
+#define FDS_OF_A_SLOT 16u /* with its guest, once that is made */
+#define FDS_OF_MAKING 28u /* of one that is being made, or has a network, besides */
+#define MAKING_PER_CPU 8u /* at once, pool.c's own with some more */
 #define FDS_OF_WARDEN 512u
 
 void cordon_slots_init(struct cordon_warden *warden)

@@ -904,7 +904,8 @@ static void packages_are_installed_and_found(void **state)
     static const char make[] =
         "mkdir -p pkg/hello_cordon && cd pkg && echo 'def hi(): return 42' > hello_cordon/__init__.py && "
         "printf '[project]\nname = \"hello-cordon\"\nversion = \"1.0\"\n' > pyproject.toml && "
-        "printf 'from setuptools import setup\nsetup(name=\"hello-cordon\", version=\"1.0\", packages=[\"hello_cordon\"])\n' > setup.py && "
+        "printf 'from setuptools import setup\nsetup(name=\"hello-cordon\", version=\"1.0\", "
+        "packages=[\"hello_cordon\"])\n' > setup.py && "
         "python3 -m pip install --no-index --no-build-isolation --no-deps . > log 2>&1 || { cat log; exit 1; }";
     (void)state;
     if (unavailable())

@@ -46,7 +46,7 @@ static int the_tree_has_what_programs_need(void)
 
 static int nothing_of_the_host_is_left(void)
 {
-    static const char *const absent[] = {"/sys",     "/boot",    "/etc/shadow", "/etc/hostid", "/var/lib",
+    static const char *const absent[] = {"/sys",          "/boot",    "/etc/shadow", "/etc/hostid", "/var/lib",
                                          "/dev/pts/ptmx", "/dev/mem", "/work",       "/opt"};
     char text[1 << 16];
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
