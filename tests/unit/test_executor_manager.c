@@ -216,6 +216,7 @@ static void lines_and_markers(void **state)
     check_lines("a\r", "a");
     check_lines("\xc2\xe2\x80\xa7\xe2\x80", "\xc2\xe2\x80\xa7\xe2\x80");
     check_lines(GOOD "\n", "");
+    check_lines(M "eyJwcmVzZW50IjoxfQ==\n", M "eyJwcmVzZW50IjoxfQ==\n"); /* {"present":1} */
     check_lines("a\n" GOOD "\nb\n" M "\n" M "  \t\nc", "a\nb\nc");
     check_lines("a\n" GOOD, "a");
     check_lines(M "e30=\n" M "*\n" M "W10=\n x" GOOD "\n", M "e30=\n" M "*\n" M "W10=\n x" GOOD "\n");
