@@ -83,7 +83,8 @@ static void exec_interpreter(const struct cordon_agent_config *config)
     (void)snprintf(home, sizeof home, "HOME=%s", config->workdir);
     char *const env[] = {home, (char[]){"PATH=/usr/local/bin:/usr/bin:/bin"}, (char[]){"LANG=C.UTF-8"}, NULL};
     bool python = strcmp(config->language, "python") == 0;
-    char *awaited = config->awaited ? (char[]){"awaited"} : NULL;
+    static char awaited_word[] = "awaited";
+    char *awaited = config->awaited ? awaited_word : NULL;
     char *const with_flag[] = {strdup(config->interpreter), (char[]){"-I"}, strdup(config->driver), awaited, NULL};
     char *const without[] = {with_flag[0], with_flag[2], awaited, NULL};
     if (with_flag[0] && with_flag[2])

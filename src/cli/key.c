@@ -15,7 +15,8 @@
 #include "supervisor/state.h"
 
 static const char help[] =
-    "usage: cordon key create [--name NAME] [--scope run|admin] [--json] [--state DIR] [--config FILE]\n"
+    "usage: cordon key create [--name NAME] [--scope run|admin|view] [--json] [--state DIR] [--config FILE]\n"
+    "       cordon key link [--state DIR] [--config FILE]\n"
     "       cordon key list [--json] [--state DIR] [--config FILE]\n"
     "       cordon key revoke ID [--state DIR] [--config FILE]\n"
     "\n"
@@ -23,7 +24,7 @@ static const char help[] =
     "it is created: what is kept is its hash.\n"
     "\n"
     "  --name NAME    for people to tell keys apart\n"
-    "  --scope WHAT   run (the default) or admin, which may run code too\n"
+    "  --scope WHAT   run (the default), admin, which may do all, or view, which may only look\n"
     "  --json         JSON instead of text\n"
     "  --state DIR    the daemon's state folder (CORDON_STATE)\n"
     "  --config FILE  settings, as for cordon serve\n";
@@ -43,11 +44,6 @@ static const struct option options[] = {{"name", required_argument, NULL, 'n'},
                                         {"help", no_argument, NULL, 'h'},
                                         {0}};
 
-static const char *scope_name(enum cordon_key_scope scope)
-{
-    return scope == CORDON_KEY_ADMIN ? "admin" : "run";
-}
-
 static void write_time(struct cordon_json *json, const char *key, int64_t seconds)
 {
     cordon_json_key(json, key);
@@ -64,7 +60,7 @@ static void write_info(struct cordon_json *json, const struct cordon_key_info *i
     cordon_json_key(json, "name");
     cordon_json_text(json, info->name);
     cordon_json_key(json, "scope");
-    cordon_json_text(json, scope_name(info->scope));
+    cordon_json_text(json, cordon_key_scope_name(info->scope));
     write_time(json, "created_s", info->created_s);
     write_time(json, "revoked_s", info->revoked_s);
 }
@@ -92,7 +88,8 @@ static int create(struct cordon_store *store, const struct arguments *arguments,
         return cordon_fail(err, -EIO, CORDON_ERROR_INFRASTRUCTURE,
                            "key %s was made but could not be written to stdout; revoke it", info.id);
     if (!arguments->json)
-        (void)fprintf(stderr, "cordon: key %s, scope %s; it is not shown again\n", info.id, scope_name(info.scope));
+        (void)fprintf(stderr, "cordon: key %s, scope %s; it is not shown again\n", info.id,
+                      cordon_key_scope_name(info.scope));
     return 0;
 }
 
@@ -116,8 +113,8 @@ static int list_one(void *context, const struct cordon_key_info *key)
     }
     if (gmtime_r(&seconds, &when))
         (void)strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &when); /* fits */
-    return cordon_buf_appendf(&listing->text, "\n%s  %-5s  %s  %-7s  %s", key->id, scope_name(key->scope), created,
-                              key->revoked_s ? "revoked" : "", key->name);
+    return cordon_buf_appendf(&listing->text, "\n%s  %-5s  %s  %-7s  %s", key->id, cordon_key_scope_name(key->scope),
+                              created, key->revoked_s ? "revoked" : "", key->name);
 }
 
 static int list(struct cordon_store *store, const struct arguments *arguments, struct cordon_error *err)
@@ -138,7 +135,19 @@ static int list(struct cordon_store *store, const struct arguments *arguments, s
     return cordon_cli_print(&listing.text) ? cordon_fail_errno(err, -EIO, "writing the list") : 0;
 }
 
-/* action is one of the three; id is set for revoke. */
+static int make_link(struct cordon_store *store, const struct cordon_settings *settings, struct cordon_error *err)
+{
+    char link[CORDON_LINK_TEXT];
+    int r = cordon_link_create(store, link, err);
+    if (r < 0)
+        return r;
+    struct cordon_buf text = CORDON_BUF_INIT(4096);
+    cordon_state_link(settings, link, &text);
+    explicit_bzero(link, sizeof link);
+    return cordon_cli_print(&text) ? cordon_fail_errno(err, -EIO, "writing the link") : 0;
+}
+
+/* action is one of the four; id is set for revoke. */
 static int act(const struct cordon_settings *settings, const char *action, const char *id,
                const struct arguments *arguments, struct cordon_error *err)
 {
@@ -156,6 +165,8 @@ static int act(const struct cordon_settings *settings, const char *action, const
         r = create(store, arguments, err);
     else if (r == 0 && strcmp(action, "list") == 0)
         r = list(store, arguments, err);
+    else if (r == 0 && strcmp(action, "link") == 0)
+        r = make_link(store, settings, err);
     else if (r == 0)
         r = cordon_key_revoke(store, id, err);
     cordon_store_close(store);
@@ -176,10 +187,10 @@ static int parse(int argc, char **argv, struct arguments *ret)
             ret->json = true;
         else if (option == 'c')
             ret->file = optarg;
-        else if (option == 's' && (strcmp(optarg, "run") == 0 || strcmp(optarg, "admin") == 0))
-            ret->scope = *optarg == 'a' ? CORDON_KEY_ADMIN : CORDON_KEY_RUN;
+        else if (option == 's' && !cordon_key_scope_parse(optarg, &ret->scope))
+            return cordon_cli_usage("key", "--scope is run, admin or view, not \"%.40s\"", optarg);
         else if (option == 's')
-            return cordon_cli_usage("key", "--scope is run or admin, not \"%.40s\"", optarg);
+            continue;
         else if (option == 'd') {
             free(ret->flags[0]);
             if (asprintf(&ret->flags[0], "CORDON_STATE=%s", optarg) < 0) {
@@ -197,9 +208,10 @@ static int run_command(const struct arguments *arguments, int argc, char **argv)
     struct cordon_settings *settings = NULL;
     struct cordon_error err = {0};
     const char *action = argc ? argv[0] : "";
-    bool plain = argc == 1 && (strcmp(action, "create") == 0 || strcmp(action, "list") == 0);
+    bool plain =
+        argc == 1 && (strcmp(action, "create") == 0 || strcmp(action, "list") == 0 || strcmp(action, "link") == 0);
     if (!plain && !(argc == 2 && strcmp(action, "revoke") == 0))
-        return cordon_cli_usage("key", "give create, list, or revoke and one key's id");
+        return cordon_cli_usage("key", "give create, list, link, or revoke and one key's id");
     int r = cordon_cli_settings(arguments->file, (const char *const *)arguments->flags, &settings, &err);
     if (r == 0)
         r = act(settings, action, argv[1], arguments, &err);

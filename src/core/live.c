@@ -10,10 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "core/admission.h"
 #include "core/egress.h"
+#include "core/history.h"
 #include "core/metrics.h"
 #include "core/policy.h"
 #include "core/registry.h"
@@ -35,6 +37,10 @@ struct cordon_live {
     bool placed;
     uint64_t opened_us, queue_us;
     struct cordon_outcome outcome;
+    enum cordon_door door;
+    char subject[32];
+    bool noted, keep_texts; /* in the history */
+    struct cordon_buf kept[2];
     const char *domains[CORDON_DOMAINS_MAX];
     struct cordon_egress_policy egress;
 };
@@ -108,6 +114,11 @@ static int open_live(const struct cordon_settings *settings, const struct cordon
         free(live);
         return r;
     }
+    live->door = run->door;
+    memcpy(live->subject, run->subject, sizeof live->subject);
+    live->noted = cordon_settings_int(settings, CORDON_DOOR_NATIVE, CORDON_SET_HISTORY) > 0;
+    live->keep_texts = live->noted && cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_HISTORY_CODE);
+    live->kept[0] = live->kept[1] = CORDON_BUF_INIT(CORDON_HISTORY_TEXT_MAX);
     usual_domains(live, settings, run->door);
     live->request.egress = &live->egress;
     *ret = live;
@@ -150,6 +161,36 @@ static int start(struct cordon_live *live, struct cordon_error *err)
     return r < 0 ? r : 0;
 }
 
+static char *copy_text(const char *data, size_t size)
+{
+    return strndup(data ? data : "", size < CORDON_HISTORY_TEXT_MAX ? size : CORDON_HISTORY_TEXT_MAX);
+}
+
+/* A text that there is no memory for is missing in the history, which is no reason to fail the run. */
+static void note(struct cordon_live *live)
+{
+    struct cordon_history_record record = {.at_ms = cordon_wall_ms(), .door = live->door, .outcome = live->outcome};
+    memcpy(record.subject, live->subject, sizeof record.subject);
+    (void)snprintf(record.language, sizeof record.language, "%.15s", live->request.language);
+    if (live->keep_texts) {
+        record.code = copy_text(live->request.code.data, live->request.code.size);
+        record.stdout_text = copy_text(live->kept[0].data, live->kept[0].size);
+        record.stderr_text = copy_text(live->kept[1].data, live->kept[1].size);
+    }
+    cordon_history_note(&record);
+}
+
+/* The beginning of each stream; what does not fit is not kept. */
+static void keep_output(struct cordon_live *live, const struct cordon_event *event)
+{
+    bool output = event->type == CORDON_EVENT_STDOUT || event->type == CORDON_EVENT_STDERR;
+    if (!live->keep_texts || !output)
+        return;
+    struct cordon_buf *to = &live->kept[event->type == CORDON_EVENT_STDERR];
+    size_t room = to->max - to->size;
+    (void)cordon_buf_append(to, event->data.data, event->data.size < room ? event->data.size : room);
+}
+
 static void end(struct cordon_live *live, const struct cordon_outcome *outcome)
 {
     struct cordon_outcome *own = &live->outcome;
@@ -164,6 +205,8 @@ static void end(struct cordon_live *live, const struct cordon_outcome *outcome)
     if (own->cause == CORDON_CAUSE_CANCELLED && atomic_load(&stopping))
         (void)snprintf(own->message, sizeof own->message, "the run was cancelled: the daemon is stopping");
     live->state = STATE_ENDED;
+    if (live->noted)
+        note(live);
 }
 
 static int give_outcome(struct cordon_live *live, const struct cordon_outcome *outcome, struct cordon_event *event)
@@ -191,8 +234,10 @@ static int give_next(struct cordon_live *live, struct cordon_event *event)
         .message = "the backend ended the run without an outcome",
     };
     int r = live->backend->run_next(live->run, event);
-    if (r > 0 && event->type != CORDON_EVENT_OUTCOME)
+    if (r > 0 && event->type != CORDON_EVENT_OUTCOME) {
+        keep_output(live, event);
         return 1;
+    }
     r = give_outcome(live, r > 0 && event->outcome ? event->outcome : &lost, event);
     cordon_metrics_outcome(live->request.language, &live->outcome);
     return r;
@@ -229,5 +274,7 @@ void cordon_live_close(struct cordon_live *live)
         return;
     give_back(live);
     cordon_egress_policy_done(&live->egress);
+    cordon_buf_wipe(&live->kept[0]);
+    cordon_buf_wipe(&live->kept[1]);
     free(live);
 }

@@ -16,6 +16,7 @@ struct cordon_run_request {
     struct cordon_request request;
     char backend[64];      /* "" : the setting's */
     enum cordon_door door; /* whose settings and words apply */
+    char subject[32];      /* whose key asks for it; "": nobody's in particular */
     bool by_operator;  /* the command line runs it itself, for the person at it: may name `none` without a setting */
     bool memory_asked; /* the memory limit is the request's own, so a backend that can't hold it is refused */
     void *arena;

@@ -10,7 +10,8 @@ static const struct cordon_setting_slot *seen(const struct cordon_settings *sett
                                               enum cordon_setting id, enum cordon_setting_type type)
 {
     assert(door < CORDON_DOOR__COUNT && id < CORDON_SET__COUNT && cordon_setting_rows[id].type == type);
-    return &settings->slots[settings->effective[door][id]];
+    const struct cordon_settings *now = cordon_settings_now(settings);
+    return &now->slots[now->effective[door][id]];
 }
 
 int64_t cordon_settings_int(const struct cordon_settings *settings, enum cordon_door door, enum cordon_setting id)
@@ -48,13 +49,15 @@ const char *cordon_settings_name(enum cordon_door door, enum cordon_setting id)
 
 enum cordon_setting_source cordon_settings_source(const struct cordon_settings *settings, enum cordon_setting id)
 {
-    return settings->slots[settings->effective[CORDON_DOOR_NATIVE][id]].source;
+    const struct cordon_settings *now = cordon_settings_now(settings);
+    return now->slots[now->effective[CORDON_DOOR_NATIVE][id]].source;
 }
 
 const char *cordon_settings_environment(const struct cordon_settings *settings, enum cordon_setting id)
 {
-    size_t slot = settings->effective[CORDON_DOOR_NATIVE][id];
-    const struct cordon_setting_slot *found = &settings->slots[slot];
+    const struct cordon_settings *now = cordon_settings_now(settings);
+    size_t slot = now->effective[CORDON_DOOR_NATIVE][id];
+    const struct cordon_setting_slot *found = &now->slots[slot];
     return found->set && found->source == CORDON_SOURCE_ENVIRONMENT ? cordon_slot_name(slot) : NULL;
 }
 

@@ -5,7 +5,8 @@
  * A row has a native name (CORDON_*) and aliases: the documented names of the systems that Cordon stands in for. An
  * alias has its own unit, bounds and default, and steers its system's door only. Two names of one row that are both
  * set and mean different values stop the start, naming both. Order for the native value: flag, environment, stored
- * (admin), file, default. Loaded once at start; after that read-only and shared by all threads.
+ * (admin), file, default. Loaded once at start and shared by all threads; what an admin stores later takes the place
+ * of the runtime-scope values in one step (cordon_settings_store), for whoever asks from then on.
  */
 #ifndef CORDON_CORE_SETTINGS_H
 #define CORDON_CORE_SETTINGS_H
@@ -43,7 +44,7 @@ enum cordon_setting {
     CORDON_SET__COUNT
 };
 
-struct cordon_settings; /* opaque; immutable after load */
+struct cordon_settings; /* opaque */
 
 struct cordon_settings_input {
     const char *const *environ; /* NULL-terminated NAME=VALUE; NULL: the process's */
@@ -53,6 +54,32 @@ struct cordon_settings_input {
 int cordon_settings_load(const struct cordon_settings_input *input, struct cordon_settings **ret,
                          struct cordon_error *err);
 void cordon_settings_free(struct cordon_settings *settings);
+
+/* Puts stored values (NULL-terminated NAME=VALUE, any of a row's names) over file and defaults, and under environment
+ * and flags; all that was stored before is replaced. Either all of it is taken or, with err, none: INVALID for a bad
+ * value, an unknown name, a setting of deployment scope. Values that were handed out stay valid until settings are
+ * freed. Callers take turns by themselves. */
+int cordon_settings_store(struct cordon_settings *settings, const char *const *stored, struct cordon_error *err);
+/* The same for the calling thread alone, until _trial_end: what a form says before it is saved. Texts that were read
+ * meanwhile are not valid afterwards. */
+int cordon_settings_trial_begin(const struct cordon_settings *settings, const char *const *stored,
+                                struct cordon_error *err);
+void cordon_settings_trial_end(void);
+
+/* One row as it is now, for the admin page. Texts are the table's or the settings', or are in value. */
+struct cordon_setting_view {
+    const char *name, *help, *unit, *fallback, *alias; /* alias: the name that set it, where it is not the row's */
+    enum cordon_setting_type type;
+    enum cordon_setting_scope scope;
+    enum cordon_setting_source source;
+    bool secret, set; /* set: by any name, anywhere */
+    int64_t min, max;
+    char value[1024]; /* of a secret: "" */
+};
+/* The i-th row; false at the end. */
+bool cordon_settings_view(const struct cordon_settings *settings, size_t i, struct cordon_setting_view *ret);
+/* The row that a name (native or alias) belongs to; false: none. native: its CORDON_ name; secret: as the row says. */
+bool cordon_settings_row(const char *name, const char **native, bool *secret);
 /* The i-th thing that whoever loaded should log at level warn (a value that fell back as its system documents, a name
  * that looks like a misspelt one); NULL at the end. */
 const char *cordon_settings_warning(const struct cordon_settings *settings, size_t i);

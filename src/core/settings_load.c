@@ -15,16 +15,8 @@
 #include "base/json.h"
 
 #define FILE_MAX (1u << 20)
-#define NAME_MAX_SIZE 80
 
 extern char **environ;
-
-/* Where a value comes from, for messages. */
-struct origin {
-    enum cordon_setting_source source;
-    const char *file;
-    int line;
-};
 
 /* Internals that pass between our own processes, and what belongs to tests and tools around the daemon. */
 static const char *const ignored_exact[] = {"CORDON_LISTEN_FDS", NULL};
@@ -44,7 +36,7 @@ static void warn(struct cordon_settings *settings, const char *fmt, ...)
         settings->warnings[settings->warning_count++] = text;
 }
 
-static const char *origin_text(const struct origin *origin, char to[320])
+static const char *origin_text(const struct cordon_setting_origin *origin, char to[320])
 {
     static const char *const texts[] = {"the default", "the configuration file", "the stored settings",
                                         "the environment", "the command line"};
@@ -55,8 +47,8 @@ static const char *origin_text(const struct origin *origin, char to[320])
     return to;
 }
 
-static int set_slot(struct cordon_settings *settings, size_t slot, const char *text, const struct origin *origin,
-                    struct cordon_error *err)
+int cordon_settings_set_slot(struct cordon_settings *settings, size_t slot, const char *text,
+                             const struct cordon_setting_origin *origin, struct cordon_error *err)
 {
     char needed[160] = "", where[320];
     struct cordon_setting_slot *to = &settings->slots[slot];
@@ -78,19 +70,19 @@ static int set_slot(struct cordon_settings *settings, size_t slot, const char *t
 
 /* A name may be an alias of several rows: all are set. Returns how many, or negative. */
 static int set_name(struct cordon_settings *settings, const char *name, const char *text, bool short_names,
-                    const struct origin *origin, struct cordon_error *err)
+                    const struct cordon_setting_origin *origin, struct cordon_error *err)
 {
     int count = 0;
     size_t slot = cordon_slot_find(name, 0, short_names);
     for (; slot < CORDON_SLOT_COUNT; slot = cordon_slot_find(name, slot + 1, short_names), count++) {
-        int r = set_slot(settings, slot, text, origin, err);
+        int r = cordon_settings_set_slot(settings, slot, text, origin, err);
         if (r < 0)
             return r;
     }
     return count;
 }
 
-static int unknown(const char *name, const struct origin *origin, struct cordon_error *err)
+int cordon_settings_unknown(const char *name, const struct cordon_setting_origin *origin, struct cordon_error *err)
 {
     char where[320];
     const char *near = cordon_slot_near(name);
@@ -99,11 +91,10 @@ static int unknown(const char *name, const struct origin *origin, struct cordon_
                        near ? near : "", near ? " meant?" : "");
 }
 
-/* Splits at the first '='; false if there is none or the name is longer than any of ours. */
-static bool split(const char *pair, char name[NAME_MAX_SIZE], const char **text)
+bool cordon_settings_split(const char *pair, char name[CORDON_SETTING_NAME_SIZE], const char **text)
 {
     const char *equals = strchr(pair, '=');
-    if (!equals || (size_t)(equals - pair) >= NAME_MAX_SIZE)
+    if (!equals || (size_t)(equals - pair) >= CORDON_SETTING_NAME_SIZE)
         return false;
     memcpy(name, pair, (size_t)(equals - pair));
     name[equals - pair] = '\0';
@@ -133,17 +124,17 @@ static void warn_near(struct cordon_settings *settings, const char *name)
 
 static int load_environment(struct cordon_settings *settings, const char *const *pairs, struct cordon_error *err)
 {
-    const struct origin origin = {.source = CORDON_SOURCE_ENVIRONMENT};
+    const struct cordon_setting_origin origin = {.source = CORDON_SOURCE_ENVIRONMENT};
     for (; *pairs; pairs++) {
-        char name[NAME_MAX_SIZE];
+        char name[CORDON_SETTING_NAME_SIZE];
         const char *text;
-        if (!split(*pairs, name, &text))
+        if (!cordon_settings_split(*pairs, name, &text))
             continue;
         int r = set_name(settings, name, text, false, &origin, err);
         if (r < 0)
             return r;
         if (r == 0 && strncmp(name, "CORDON_", 7) == 0 && !ignored(name))
-            return unknown(name, &origin, err);
+            return cordon_settings_unknown(name, &origin, err);
         if (r == 0)
             warn_near(settings, name);
     }
@@ -152,18 +143,18 @@ static int load_environment(struct cordon_settings *settings, const char *const 
 
 static int load_flags(struct cordon_settings *settings, const char *const *flags, struct cordon_error *err)
 {
-    const struct origin origin = {.source = CORDON_SOURCE_FLAG};
+    const struct cordon_setting_origin origin = {.source = CORDON_SOURCE_FLAG};
     for (; *flags; flags++) {
-        char name[NAME_MAX_SIZE];
+        char name[CORDON_SETTING_NAME_SIZE];
         const char *text;
-        if (!split(*flags, name, &text))
+        if (!cordon_settings_split(*flags, name, &text))
             return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "\"%.80s\" (the command line) is not NAME=VALUE",
                                *flags);
         int r = set_name(settings, name, text, true, &origin, err);
         if (r < 0)
             return r;
         if (r == 0)
-            return unknown(name, &origin, err);
+            return cordon_settings_unknown(name, &origin, err);
     }
     return 0;
 }
@@ -187,7 +178,7 @@ static char *unquote(char *text)
     return text + 1;
 }
 
-static int load_line(struct cordon_settings *settings, char *line, const struct origin *origin,
+static int load_line(struct cordon_settings *settings, char *line, const struct cordon_setting_origin *origin,
                      struct cordon_error *err)
 {
     char where[320];
@@ -203,7 +194,7 @@ static int load_line(struct cordon_settings *settings, char *line, const struct 
     name = trim(name);
     size_t slot = cordon_slot_find(name, 0, true);
     if (slot == CORDON_SLOT_COUNT)
-        return unknown(name, origin, err);
+        return cordon_settings_unknown(name, origin, err);
     if (settings->slots[slot].set)
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s: %s was already set in line %d",
                            origin_text(origin, where), name, settings->slots[slot].line);
@@ -239,7 +230,7 @@ static int read_whole(const char *path, char **ret, struct cordon_error *err)
 static int load_file(struct cordon_settings *settings, const char *path, struct cordon_error *err)
 {
     cordon_autofree char *text = NULL;
-    struct origin origin = {.source = CORDON_SOURCE_FILE, .file = path};
+    struct cordon_setting_origin origin = {.source = CORDON_SOURCE_FILE, .file = path};
     int r = read_whole(path, &text, err);
     char *rest = text;
     while (r == 0 && rest) {
@@ -346,7 +337,7 @@ static int compare_rows(const struct cordon_settings *settings, struct cordon_er
     return r;
 }
 
-static int settle(struct cordon_settings *settings, struct cordon_error *err)
+int cordon_settings_settle(struct cordon_settings *settings, struct cordon_error *err)
 {
     int r = set_defaults(settings, err);
     if (r < 0)
@@ -377,20 +368,30 @@ int cordon_settings_load(const struct cordon_settings_input *input, struct cordo
     if (r == 0 && input->flags)
         r = load_flags(settings, input->flags, err);
     if (r == 0)
-        r = settle(settings, err);
+        r = cordon_settings_settle(settings, err);
     if (r < 0)
         return r;
     *ret = CORDON_TAKE(settings);
     return 0;
 }
 
-void cordon_settings_free(struct cordon_settings *settings)
+static void free_version(struct cordon_settings *settings)
 {
-    if (!settings)
-        return;
     for (size_t slot = 0; slot < CORDON_SLOT_COUNT; slot++)
         cordon_setting_value_done(&settings->slots[slot].value);
     for (size_t i = 0; i < settings->warning_count; i++)
         free(settings->warnings[i]);
     free(settings);
+}
+
+void cordon_settings_free(struct cordon_settings *settings)
+{
+    if (!settings)
+        return;
+    for (struct cordon_settings *version = settings->current; version;) {
+        struct cordon_settings *older = version->older;
+        free_version(version);
+        version = older;
+    }
+    free_version(settings);
 }

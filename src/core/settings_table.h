@@ -8,6 +8,8 @@
 #ifndef CORDON_CORE_SETTINGS_TABLE_H
 #define CORDON_CORE_SETTINGS_TABLE_H
 
+#include <stdatomic.h>
+
 #include "core/settings.h"
 
 enum cordon_alias_form {
@@ -69,7 +71,11 @@ struct cordon_setting_slot {
 
 #define CORDON_WARNINGS_MAX 16
 
+/* What was loaded, and over it a chain of the versions with stored values. Each is immutable, and none is freed before
+ * all are, since anybody may hold a text of it: an admin's change costs some 20 KiB until the next start. */
 struct cordon_settings {
+    _Atomic(struct cordon_settings *) current; /* of the loaded one: the newest version; NULL: itself */
+    struct cordon_settings *older;             /* of a version: the one before */
     struct cordon_setting_slot slots[CORDON_SLOT_COUNT];
     uint16_t effective[CORDON_DOOR__COUNT][CORDON_SET__COUNT];
     char *warnings[CORDON_WARNINGS_MAX + 1];
@@ -83,6 +89,17 @@ static inline enum cordon_setting cordon_slot_setting(size_t slot)
 static inline const struct cordon_alias_row *cordon_slot_alias(size_t slot)
 {
     return slot < CORDON_SET__COUNT ? NULL : &cordon_alias_rows[slot - CORDON_SET__COUNT];
+}
+/* What a trial of this thread puts in the place of which loaded settings. */
+extern _Thread_local const struct cordon_settings *cordon_settings_trial_of;
+extern _Thread_local struct cordon_settings *cordon_settings_trial;
+
+static inline const struct cordon_settings *cordon_settings_now(const struct cordon_settings *settings)
+{
+    if (cordon_settings_trial_of == settings)
+        return cordon_settings_trial;
+    const struct cordon_settings *now = atomic_load_explicit(&settings->current, memory_order_acquire);
+    return now ? now : settings;
 }
 const char *cordon_slot_name(size_t slot);
 const char *cordon_slot_fallback(size_t slot); /* NULL: the native slot answers */
@@ -99,6 +116,25 @@ bool cordon_setting_same(enum cordon_setting id, const struct cordon_setting_val
                          const struct cordon_setting_value *b);
 /* The value as `config show` has it: the native unit, lists joined, secrets hidden. */
 void cordon_setting_format(enum cordon_setting id, const struct cordon_setting_value *value, char *to, size_t size);
+
+#define CORDON_SETTING_NAME_SIZE 80
+
+/* Where a value comes from, for messages. */
+struct cordon_setting_origin {
+    enum cordon_setting_source source;
+    const char *file;
+    int line;
+};
+
+/* Steps of loading (settings_load.c) that taking stored values goes through as well. */
+int cordon_settings_set_slot(struct cordon_settings *settings, size_t slot, const char *text,
+                             const struct cordon_setting_origin *origin, struct cordon_error *err);
+/* Fails: name is no setting, and which one may have been meant. */
+int cordon_settings_unknown(const char *name, const struct cordon_setting_origin *origin, struct cordon_error *err);
+/* Splits at the first '='; false if there is none or the name is longer than any of ours. */
+bool cordon_settings_split(const char *pair, char name[CORDON_SETTING_NAME_SIZE], const char **text);
+/* Defaults, which slot answers for which door, and what must agree. */
+int cordon_settings_settle(struct cordon_settings *settings, struct cordon_error *err);
 
 const char *cordon_door_name(enum cordon_door door);
 

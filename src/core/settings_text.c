@@ -14,7 +14,8 @@ static const char *const source_names[] = {"default", "file", "stored", "environ
 
 static const struct cordon_setting_slot *seen(const struct cordon_settings *settings, int door, int id)
 {
-    return &settings->slots[settings->effective[door][id]];
+    const struct cordon_settings *now = cordon_settings_now(settings);
+    return &now->slots[now->effective[door][id]];
 }
 
 /* A door's value is worth a mention where it is not the native one's. */
@@ -176,7 +177,8 @@ static void explain_row(const struct cordon_settings *settings, int id, FILE *to
             continue;
         cordon_setting_format((enum cordon_setting)id, &slot->value, text, sizeof text);
         (void)fprintf(to, "  value    %s (%s%s%s", *text ? text : "(empty)", source_names[slot->source],
-                      slot->set ? ": " : "", slot->set ? cordon_slot_name((size_t)(slot - settings->slots)) : "");
+                      slot->set ? ": " : "",
+                      slot->set ? cordon_slot_name((size_t)(slot - cordon_settings_now(settings)->slots)) : "");
         (void)fprintf(to, "%s%s)\n", door ? ", for the door " : "",
                       door ? cordon_door_name((enum cordon_door)door) : "");
     }

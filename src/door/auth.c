@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/metrics.h"
+#include "door/admin/session.h"
 #include "door/door.h"
 
 static const char *find_key(const struct cordon_http_request *request)
@@ -24,24 +25,48 @@ bool cordon_door_is_own_user(const struct cordon_http_request *request)
     return request->peer_uid == 0 || (request->peer_uid > 0 && (uid_t)request->peer_uid == geteuid());
 }
 
-int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_scope scope, struct cordon_error *err)
+static bool only_reads(const struct cordon_http_request *request)
+{
+    return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
+}
+
+/* Who it is, by key or by the session of the admin page. */
+static int identify(struct cordon_http_request *request, struct cordon_key_info *ret, struct cordon_error *err)
 {
     const struct cordon_doors *doors = request->context;
+    const char *key = find_key(request);
+    struct cordon_session session;
+    if (key)
+        return cordon_key_check(doors->store, key, strlen(key), ret, err);
+    if (!cordon_http_header(request, "Cookie"))
+        return cordon_fail(
+            err, -EACCES, CORDON_ERROR_UNAUTHENTICATED,
+            "no key came with the request: send Authorization: Bearer KEY (cordon key create makes one)");
+    int r = cordon_session_authorize(doors->store, request, &session, err);
+    if (r < 0)
+        return r;
+    *ret = (struct cordon_key_info){.scope = session.scope};
+    (void)snprintf(ret->id, sizeof ret->id, "%s", session.key_id); /* the sizes agree */
+    return 0;
+}
+
+int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_scope scope, struct cordon_error *err)
+{
+    struct cordon_key_info info;
     if (cordon_door_is_own_user(request))
         return 0;
-    struct cordon_key_info info;
-    const char *key = find_key(request);
-    int r =
-        key ? cordon_key_check(doors->store, key, strlen(key), &info, err)
-            : cordon_fail(err, -EACCES, CORDON_ERROR_UNAUTHENTICATED,
-                          "no key came with the request: send Authorization: Bearer KEY (cordon key create makes one)");
+    int r = identify(request, &info, err);
     if (r < 0) {
         cordon_metrics_add(CORDON_METRIC_KEYS_REFUSED, 1);
         cordon_metrics_error(err->kind);
         return r;
     }
     (void)snprintf(request->subject, sizeof request->subject, "%s", info.id); /* fits */
-    if (scope == CORDON_HTTP_ADMIN && info.scope != CORDON_KEY_ADMIN)
+    if (info.scope == CORDON_KEY_VIEW && !only_reads(request))
+        return cordon_fail(err, -EPERM, CORDON_ERROR_FORBIDDEN,
+                           "the key %s may only look: this needs a key of scope %s", info.id,
+                           scope == CORDON_HTTP_ADMIN ? "admin" : "run");
+    if (scope == CORDON_HTTP_ADMIN && info.scope == CORDON_KEY_RUN)
         return cordon_fail(err, -EPERM, CORDON_ERROR_FORBIDDEN,
                            "the key %s may run code, but this needs a key of scope admin", info.id);
     return 0;

@@ -12,20 +12,26 @@
 
 /* The context of every request. All of it is read-only while the server runs. */
 struct cordon_doors {
-    const struct cordon_settings *settings;
+    struct cordon_settings *settings; /* changed by the admin door alone */
     struct cordon_store *store;
     const char *version;
     const struct cordon_http_door *const *list; /* the doors that are served */
     uint64_t started_us;
 };
 
-extern const struct cordon_http_door cordon_door_native, cordon_door_executor_manager, cordon_door_status;
+extern const struct cordon_http_door cordon_door_native, cordon_door_executor_manager, cordon_door_status,
+    cordon_door_admin, cordon_door_ragflow_admin;
 
 /* NULL-terminated, every door that there is. */
 extern const struct cordon_http_door *const cordon_door_list[];
 
 /* What GET /v1/backends answers, for the command line as well. */
 void cordon_door_backends_write(struct cordon_json *json);
+
+/* At the start: puts the stored settings in their place. */
+int cordon_door_load_stored(const struct cordon_doors *doors, struct cordon_error *err);
+/* What is to be done once a second, by one thread: writes the history of runs. */
+void cordon_door_flush(const struct cordon_doors *doors);
 
 /* For cordon_http_config: a key in Authorization: Bearer or X-API-Key, or a unix socket's client that is root or the
  * user that the gateway runs as. */

@@ -109,4 +109,5 @@ const struct cordon_http_door cordon_door_native = {
 };
 
 const struct cordon_http_door *const cordon_door_list[] = {&cordon_door_native, &cordon_door_executor_manager,
-                                                           &cordon_door_status, NULL};
+                                                           &cordon_door_status, &cordon_door_admin,
+                                                           &cordon_door_ragflow_admin, NULL};

@@ -246,6 +246,7 @@ static int open_run(struct cordon_http_request *request, struct native_run *run,
     }
     cordon_buf_done(&request->body); /* the request has copies of all it needs */
     run->request.request.cancel_fd = request->fd;
+    (void)snprintf(run->request.subject, sizeof run->request.subject, "%s", request->subject); /* the sizes agree */
     r = count_run(request, run, err);
     if (r < 0)
         return r;

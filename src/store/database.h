@@ -27,6 +27,7 @@ enum cordon_guest_statement { CORDON_GUEST_PUT, CORDON_GUEST_REMOVE, CORDON_GUES
 struct cordon_store {
     pthread_mutex_t lock;
     sqlite3 *db;
+    int folder; /* the state folder */
     sqlite3_stmt *key_statements[CORDON_KEY_STATEMENT__COUNT];
     sqlite3_stmt *guest_statements[CORDON_GUEST_STATEMENT__COUNT];
     /* Keys that were found good while the database had version cached_version. */

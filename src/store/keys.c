@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "store/database.h"
+#include "store/statement.h"
 
 #define SECRET_SIZE 20
 #define PREFIX "e2b_"
@@ -85,10 +86,40 @@ static void column_text(sqlite3_stmt *statement, int at, char *to, size_t size)
     (void)snprintf(to, size, "%s", text ? (const char *)text : "");
 }
 
+static const struct {
+    const char *name;
+    enum cordon_key_scope scope;
+} scopes[] = {{"run", CORDON_KEY_RUN}, {"admin", CORDON_KEY_ADMIN}, {"view", CORDON_KEY_VIEW}};
+#define SCOPES (sizeof scopes / sizeof *scopes)
+
+const char *cordon_key_scope_name(enum cordon_key_scope scope)
+{
+    for (size_t i = 0; i < SCOPES; i++)
+        if (scopes[i].scope == scope)
+            return scopes[i].name;
+    return "?";
+}
+
+bool cordon_key_scope_parse(const char *name, enum cordon_key_scope *ret)
+{
+    for (size_t i = 0; i < SCOPES; i++)
+        if (strcmp(scopes[i].name, name) == 0) {
+            *ret = scopes[i].scope;
+            return true;
+        }
+    return false;
+}
+
+/* One that a newer version made may do nothing that we know of but look. */
+static enum cordon_key_scope read_scope(int stored)
+{
+    return stored == CORDON_KEY_RUN || stored == CORDON_KEY_ADMIN ? (enum cordon_key_scope)stored : CORDON_KEY_VIEW;
+}
+
 static void read_row(sqlite3_stmt *statement, struct cordon_key_info *ret)
 {
     *ret = (struct cordon_key_info){
-        .scope = sqlite3_column_int(statement, 3) == CORDON_KEY_ADMIN ? CORDON_KEY_ADMIN : CORDON_KEY_RUN,
+        .scope = read_scope(sqlite3_column_int(statement, 3)),
         .created_s = sqlite3_column_int64(statement, 4),
         .revoked_s = sqlite3_column_int64(statement, 5),
     };
@@ -106,8 +137,8 @@ static int check_name(const char *name, enum cordon_key_scope scope, struct cord
     if (!good)
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
                            "a key's name must be 1 to 63 bytes of text without control characters");
-    if (scope != CORDON_KEY_RUN && scope != CORDON_KEY_ADMIN)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "a key's scope must be run or admin");
+    if (scope != CORDON_KEY_RUN && scope != CORDON_KEY_ADMIN && scope != CORDON_KEY_VIEW)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "a key's scope must be run, admin or view");
     return 0;
 }
 
@@ -268,6 +299,18 @@ static int key_exists(struct cordon_store *store, const char *id, struct cordon_
     int step = sqlite3_step(statement);
     int r = step == SQLITE_ROW ? 1 : step == SQLITE_DONE ? 0 : cordon_store_fail(store, "find a key", err);
     unlock_statement(store, statement);
+    return r;
+}
+
+int cordon_key_is_live(struct cordon_store *store, const char *id, struct cordon_error *err)
+{
+    sqlite3_stmt *row;
+    int r = cordon_statement_begin(store, "SELECT 1 FROM keys WHERE id = ?1 AND revoked_s = 0", &row, err);
+    if (r == 0) {
+        cordon_bind_text(row, 1, id);
+        r = cordon_statement_step(store, row, "find a key", err);
+    }
+    cordon_statement_end(store, row);
     return r;
 }
 

@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "store/database.h"
 
-#define SCHEMA_VERSION 2
+#define SCHEMA_VERSION 3
 
 /* Each takes the schema one version further, within one transaction. */
 static const char *const migrations[SCHEMA_VERSION] = {
@@ -31,6 +31,34 @@ static const char *const migrations[SCHEMA_VERSION] = {
     " revoked_s INTEGER NOT NULL DEFAULT 0"
     ") WITHOUT ROWID;",
     "CREATE TABLE guests (id TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;",
+    "CREATE TABLE settings ("
+    " name TEXT PRIMARY KEY NOT NULL,"
+    " value BLOB NOT NULL," /* sealed where secret (store/secret.h) */
+    " secret INTEGER NOT NULL,"
+    " changed_s INTEGER NOT NULL,"
+    " changed_by TEXT NOT NULL"
+    ") WITHOUT ROWID;"
+    "CREATE TABLE audit ("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " at_s INTEGER NOT NULL,"
+    " who TEXT NOT NULL,"
+    " action TEXT NOT NULL,"
+    " subject TEXT NOT NULL,"
+    " before TEXT NOT NULL,"
+    " after TEXT NOT NULL"
+    ");"
+    "CREATE TABLE links (hash BLOB PRIMARY KEY NOT NULL, created_s INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE history ("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " at_ms INTEGER NOT NULL,"
+    " tenant TEXT NOT NULL, key TEXT NOT NULL, door TEXT NOT NULL, backend TEXT NOT NULL, language TEXT NOT NULL,"
+    " cause TEXT NOT NULL, exit_code INTEGER NOT NULL,"
+    " queue_us INTEGER NOT NULL, start_us INTEGER NOT NULL, run_us INTEGER NOT NULL, total_us INTEGER NOT NULL,"
+    " cpu_us INTEGER NOT NULL, memory_peak INTEGER NOT NULL, stdout_bytes INTEGER NOT NULL,"
+    " stderr_bytes INTEGER NOT NULL, message TEXT NOT NULL,"
+    " code TEXT, stdout TEXT, stderr TEXT"
+    ");"
+    "CREATE INDEX history_by_time ON history (at_ms);",
 };
 
 int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err)
@@ -150,9 +178,12 @@ int cordon_store_open(const char *state_dir, struct cordon_store **ret, struct c
     if (r < 0)
         return r;
     store = calloc(1, sizeof *store);
+    if (store)
+        store->folder = -1;
     if (!store || asprintf(&path, "%s/cordon.db", real) < 0)
         return cordon_fail_errno(err, -ENOMEM, "open the store");
     (void)pthread_mutex_init(&store->lock, NULL); /* default attributes: can't fail */
+    store->folder = CORDON_TAKE_FD(folder);
     r = open_database(store, path, err);
     if (r < 0)
         return r;
@@ -168,6 +199,7 @@ void cordon_store_close(struct cordon_store *store)
     cordon_store_guests_finish(store);
     (void)sqlite3_close(store->db); /* all statements are finalized: can't be busy */
     (void)pthread_mutex_destroy(&store->lock);
+    cordon_close(&store->folder);
     explicit_bzero(store, sizeof *store);
     free(store);
 }

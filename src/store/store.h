@@ -15,7 +15,8 @@ struct cordon_store;
 int cordon_store_open(const char *state_dir, struct cordon_store **ret, struct cordon_error *err);
 void cordon_store_close(struct cordon_store *store);
 
-enum cordon_key_scope { CORDON_KEY_RUN = 1, CORDON_KEY_ADMIN = 2 }; /* admin may also run */
+/* Admin may do all; view may only look, at everything. */
+enum cordon_key_scope { CORDON_KEY_RUN = 1, CORDON_KEY_ADMIN = 2, CORDON_KEY_VIEW = 3 };
 
 #define CORDON_KEY_TEXT 45 /* "e2b_" + 40 hex digits + NUL */
 
@@ -44,5 +45,14 @@ struct cordon_guest_registry;
 struct cordon_guest_registry cordon_store_guests(struct cordon_store *store);
 
 int cordon_key_count(struct cordon_store *store, struct cordon_error *err); /* live ones, or negative */
+const char *cordon_key_scope_name(enum cordon_key_scope scope);             /* "run", "admin", "view" */
+bool cordon_key_scope_parse(const char *name, enum cordon_key_scope *ret);
+int cordon_key_is_live(struct cordon_store *store, const char *id, struct cordon_error *err); /* 1, 0 or negative */
+
+/* A link into the admin page that works once, within a day: its secret is returned here only. */
+#define CORDON_LINK_TEXT 41 /* 40 hex digits + NUL */
+int cordon_link_create(struct cordon_store *store, char text[CORDON_LINK_TEXT], struct cordon_error *err);
+/* UNAUTHENTICATED when it is unknown, used or old. */
+int cordon_link_use(struct cordon_store *store, const char *text, size_t size, struct cordon_error *err);
 
 #endif

@@ -186,6 +186,9 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
     if (r < 0)
         return r;
     self->doors.settings = self->settings;
+    r = cordon_door_load_stored(&self->doors, err);
+    if (r < 0)
+        return r;
     self->doors.version = CORDON_VERSION;
     self->doors.list = cordon_door_list;
     self->doors.started_us = cordon_now_us();
@@ -237,6 +240,7 @@ static void wait_for_end(struct gateway *self)
             return;
         if (cordon_now_us() >= expire_at_us) {
             cordon_http_server_expire(self->server);
+            cordon_door_flush(&self->doors);
             expire_at_us = cordon_now_us() + EXPIRE_MS * 1000u;
         }
         if (fds[0].revents || (fds[1].revents && !read_control(self)))
@@ -253,6 +257,8 @@ static void done(struct gateway *self)
     cordon_executor_manager_done();
     cordon_guests_done();
     cordon_registry_shutdown();
+    if (self->doors.store)
+        cordon_door_flush(&self->doors);
     cordon_store_close(self->doors.store);
     cordon_buf_wipe(&self->key);
     cordon_buf_done(&self->cert);

@@ -153,3 +153,14 @@ int cordon_state_confine(struct cordon_state *state, const char **store_path, st
     int r = cordon_drop_privileges(state->uid, state->gid);
     return r < 0 ? cordon_fail_errno(err, r, "becoming uid %u", (unsigned)state->uid) : 0;
 }
+
+/* An address that stands for all is no place to go. */
+void cordon_state_link(const struct cordon_settings *settings, const char *link, struct cordon_buf *to)
+{
+    const char *listen = cordon_settings_item(settings, CORDON_DOOR_NATIVE, CORDON_SET_LISTEN, 0);
+    bool tls = *cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_TLS_CERT);
+    const char *port = listen ? strrchr(listen, ':') : NULL;
+    bool all = listen && (strncmp(listen, "0.0.0.0:", 8) == 0 || strncmp(listen, "[::]:", 5) == 0);
+    (void)cordon_buf_appendf(to, "%s://%s%s/admin/#link=%s", tls ? "https" : "http", /* sticky, seen by the printing */
+                             all || !listen ? "localhost" : listen, all && port ? port : "", link);
+}

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include "base/buf.h"
 #include "core/settings.h"
 
 struct cordon_state {
@@ -30,5 +31,8 @@ void cordon_state_close(struct cordon_state *state);
  * folder as root of the file tree. *store_path: where cordon_store_open finds the folder afterwards; lives as long as
  * state. */
 int cordon_state_confine(struct cordon_state *state, const char **store_path, struct cordon_error *err);
+
+/* The address of the admin page with a one-time link in it, where a browser on this host finds it. */
+void cordon_state_link(const struct cordon_settings *settings, const char *link, struct cordon_buf *to);
 
 #endif

@@ -173,6 +173,20 @@ static bool has_other_secret(const struct cordon_settings *settings)
            cordon_settings_bool(settings, CORDON_DOOR_EXECUTOR_MANAGER, CORDON_SET_EXECUTOR_OPEN);
 }
 
+static int show_link(struct supervisor *self, struct cordon_store *store, struct cordon_error *err)
+{
+    char link[CORDON_LINK_TEXT];
+    struct cordon_buf text = CORDON_BUF_INIT(4096);
+    int r = cordon_link_create(store, link, err);
+    if (r < 0)
+        return r;
+    cordon_state_link(self->settings, link, &text);
+    (void)printf("cordon: the admin page, by a link that works once: %s\n", text.data ? text.data : "(no memory)");
+    explicit_bzero(link, sizeof link);
+    cordon_buf_wipe(&text);
+    return 0;
+}
+
 /* The first key, made and shown; or the refusal to serve beyond loopback without one. In a child of its own, since the
  * database is the gateway's user's and no root process opens it. */
 static int prepare_keys(struct supervisor *self, struct cordon_error *err)
@@ -202,6 +216,8 @@ static int prepare_keys(struct supervisor *self, struct cordon_error *err)
         r = cordon_key_create(store, "first", CORDON_KEY_ADMIN, key, &info, err);
         if (r == 0)
             (void)printf("cordon: there was no key; this one is shown once: %s\n", key);
+        if (r == 0)
+            r = show_link(self, store, err);
         explicit_bzero(key, sizeof key);
     }
     cordon_store_close(store);

@@ -366,6 +366,90 @@ static void the_executor_managers_forms(void **state)
     assert_has(refused("SANDBOX_EXECUTOR_MANAGER_PORT=0", NULL), "a port from 1 to 65535");
 }
 
+/* --- stored values --- */
+
+static void stored_values_lie_between_file_and_environment(void **state)
+{
+    const char *path = file_with("timeout_s = 11\nmemory_mb = 300\n");
+    const char *pairs[] = {"CORDON_MEMORY_MB=400", NULL};
+    const char *stored[] = {"CORDON_TIMEOUT_S=12", "CORDON_MEMORY_MB=500", "CORDON_PIDS=77", NULL};
+    struct cordon_settings *s = NULL;
+    assert_int_equal(cordon_settings_load(&(struct cordon_settings_input){.environ = pairs, .file = path}, &s, NULL),
+                     0);
+    unlink(path);
+    assert_int_equal(cordon_settings_store(s, stored, NULL), 0);
+    assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_TIMEOUT_S), 12);
+    assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_MEMORY_MB), 400);
+    assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_PIDS), 77);
+    assert_int_equal(cordon_settings_source(s, CORDON_SET_TIMEOUT_S), CORDON_SOURCE_STORED);
+    assert_int_equal(cordon_settings_source(s, CORDON_SET_MEMORY_MB), CORDON_SOURCE_ENVIRONMENT);
+    const char *none[] = {NULL};
+    assert_int_equal(cordon_settings_store(s, none, NULL), 0);
+    assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_TIMEOUT_S), 11);
+    assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_PIDS), 128);
+    cordon_settings_free(s);
+}
+
+static void a_bad_stored_value_changes_nothing(void **state)
+{
+    static const struct {
+        const char *pair, *says;
+    } rows[] = {
+        {"CORDON_TIMEOUT_S=0", "CORDON_TIMEOUT_S"},       {"CORDON_NO_SUCH=1", "is no setting"},
+        {"CORDON_LISTEN=0.0.0.0:1", "not here"},          {"CORDON_TIMEOUT_S=86400", "more than"},
+        {"CORDON_MIN_ISOLATION=strong", "MIN_ISOLATION"}, {"no pair", "NAME=VALUE"},
+    };
+    struct cordon_settings *s = NO_SETTINGS;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *stored[] = {"CORDON_PIDS=99", rows[i].pair, NULL};
+        struct cordon_error err = {0};
+        assert_true(cordon_settings_trial_begin(s, stored, &err) < 0);
+        assert_true(cordon_settings_store(s, stored, &err) < 0);
+        assert_int_equal(err.kind, CORDON_ERROR_INVALID);
+        assert_has(err.message, rows[i].says);
+        assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_PIDS), 128);
+    }
+    cordon_settings_free(s);
+}
+
+static void an_overridden_stored_value_is_checked_all_the_same(void **state)
+{
+    const char *pairs[] = {"CORDON_PIDS=50", NULL};
+    const char *stored[] = {"CORDON_PIDS=1", NULL};
+    struct cordon_settings *s = NULL;
+    struct cordon_error err = {0};
+    assert_int_equal(cordon_settings_load(&(struct cordon_settings_input){.environ = pairs}, &s, NULL), 0);
+    assert_true(cordon_settings_store(s, stored, &err) < 0);
+    assert_has(err.message, "CORDON_PIDS");
+    cordon_settings_free(s);
+}
+
+static void a_trial_is_seen_until_its_end(void **state)
+{
+    const char *stored[] = {"CORDON_PIDS=51", NULL}, *tried[] = {"CORDON_PIDS=52", NULL};
+    struct cordon_settings *s = NO_SETTINGS, *other = NO_SETTINGS;
+    assert_int_equal(cordon_settings_store(s, stored, NULL), 0);
+    assert_int_equal(cordon_settings_trial_begin(s, tried, NULL), 0);
+    assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_PIDS), 52);
+    assert_int_equal(number(other, CORDON_DOOR_NATIVE, CORDON_SET_PIDS), 128);
+    cordon_settings_trial_end();
+    assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_PIDS), 51);
+    cordon_settings_free(s);
+    cordon_settings_free(other);
+}
+
+static void texts_of_a_replaced_version_stay_valid(void **state)
+{
+    const char *first[] = {"CORDON_BACKEND=one", NULL}, *second[] = {"CORDON_BACKEND=two", NULL};
+    struct cordon_settings *s = NO_SETTINGS;
+    assert_int_equal(cordon_settings_store(s, first, NULL), 0);
+    const char *kept = cordon_settings_string(s, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND);
+    assert_int_equal(cordon_settings_store(s, second, NULL), 0);
+    assert_string_equal(kept, "one");
+    assert_string_equal(cordon_settings_string(s, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND), "two");
+    cordon_settings_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +468,11 @@ int main(void)
         cmocka_unit_test(the_doors_name_is_the_aliass),
         cmocka_unit_test(all_texts_name_all_settings),
         cmocka_unit_test(the_executor_managers_forms),
+        cmocka_unit_test(stored_values_lie_between_file_and_environment),
+        cmocka_unit_test(a_bad_stored_value_changes_nothing),
+        cmocka_unit_test(an_overridden_stored_value_is_checked_all_the_same),
+        cmocka_unit_test(a_trial_is_seen_until_its_end),
+        cmocka_unit_test(texts_of_a_replaced_version_stay_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

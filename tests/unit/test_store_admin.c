@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the admin door keeps: settings with their audit log, secrets sealed, the history bounded. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "store/admin.h"
+
+#define SECRET "sk-very-secret-0123456789"
+
+static char state[64];
+static struct cordon_store *store;
+
+static int setup(void **unused)
+{
+    struct cordon_error err = {0};
+    (void)snprintf(state, sizeof state, "/tmp/cordon-test-admin-XXXXXX");
+    return mkdtemp(state) ? cordon_store_open(state, &store, &err) : -1;
+}
+
+static void remove_file(const char *name)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/%s", state, name);
+    unlink(path);
+}
+
+static int teardown(void **unused)
+{
+    cordon_store_close(store);
+    static const char *const names[] = {"cordon.db", "cordon.db-wal", "cordon.db-shm", "secret.key"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        remove_file(names[i]);
+    return rmdir(state);
+}
+
+static void write_settings(const struct cordon_setting_change *changes, size_t count)
+{
+    struct cordon_error err = {0};
+    if (cordon_stored_settings_write(store, changes, count, "test", &err) < 0)
+        fail_msg("%s", err.message);
+}
+
+/* All lists as one text each, for comparing. */
+static char text[65536];
+
+static int each_setting(void *context, const struct cordon_stored_setting *setting)
+{
+    (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%s=%s%s;", setting->name, setting->value,
+                   setting->secret ? "!" : "");
+    assert_string_equal(setting->changed_by, "test");
+    assert_true(setting->changed_s > 1700000000);
+    return 0;
+}
+
+static const char *settings(void)
+{
+    *text = '\0';
+    assert_int_equal(cordon_stored_settings_list(store, each_setting, NULL, NULL), 0);
+    return text;
+}
+
+static int each_audit(void *context, const struct cordon_audit_entry *entry)
+{
+    (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%s %s %s %s>%s;", entry->who, entry->action,
+                   entry->subject, entry->before, entry->after);
+    return 0;
+}
+
+static const char *audit(void)
+{
+    *text = '\0';
+    assert_int_equal(cordon_audit_list(store, 0, 100, each_audit, NULL, NULL), 0);
+    return text;
+}
+
+static void settings_are_kept_and_audited(void **unused)
+{
+    const struct cordon_setting_change first[] = {{"A", "1", false}, {"S", SECRET, true}};
+    const struct cordon_setting_change second[] = {{"A", "2", false}, {"S", NULL, true}};
+    write_settings(first, 2);
+    assert_string_equal(settings(), "A=1;S=" SECRET "!;");
+    write_settings(second, 2);
+    assert_string_equal(settings(), "A=2;");
+    assert_string_equal(audit(), "test setting.forget S (secret)>;test setting.change A 1>2;"
+                                 "test setting.change S >(secret);test setting.change A >1;");
+}
+
+/* Whether the bytes are in any file of the state folder. */
+static bool on_disk(const char *what)
+{
+    static const char *const names[] = {"cordon.db", "cordon.db-wal"};
+    bool found = false;
+    for (size_t i = 0; i < 2; i++) {
+        char path[128];
+        static char data[1 << 20];
+        (void)snprintf(path, sizeof path, "%s/%s", state, names[i]);
+        FILE *file = fopen(path, "r");
+        size_t size = file ? fread(data, 1, sizeof data, file) : 0;
+        found = found || memmem(data, size, what, strlen(what));
+        if (file)
+            fclose(file);
+    }
+    return found;
+}
+
+static void secrets_are_not_on_the_disk_in_clear(void **unused)
+{
+    const struct cordon_setting_change changes[] = {{"S", SECRET, true}, {"OPEN", "plainly-seen", false}};
+    write_settings(changes, 2);
+    assert_true(on_disk("plainly-seen"));
+    assert_false(on_disk(SECRET));
+}
+
+static void without_its_key_a_secret_stays_shut(void **unused)
+{
+    const struct cordon_setting_change changes[] = {{"S", SECRET, true}};
+    struct cordon_error err = {0};
+    struct stat st;
+    char path[128];
+    write_settings(changes, 1);
+    (void)snprintf(path, sizeof path, "%s/secret.key", state);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    remove_file("secret.key");
+    assert_true(cordon_stored_settings_list(store, each_setting, NULL, &err) < 0);
+    assert_int_equal(err.kind, CORDON_ERROR_INFRASTRUCTURE);
+    assert_non_null(strstr(err.message, "secret.key"));
+    assert_null(strstr(err.message, SECRET));
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_true(cordon_stored_settings_list(store, each_setting, NULL, &err) < 0);
+    assert_non_null(strstr(err.message, "0600"));
+}
+
+static void the_audit_log_is_bounded(void **unused)
+{
+    struct cordon_audit_entry entry = {.who = "w", .action = "a", .subject = "s"};
+    int64_t first = 0;
+    for (int i = 0; i < 30; i++)
+        assert_int_equal(cordon_audit_add(store, &entry, NULL), 0);
+    *text = '\0';
+    assert_int_equal(cordon_audit_list(store, 11, 4, each_audit, &first, NULL), 0);
+    assert_string_equal(text, "w a s >;w a s >;w a s >;w a s >;");
+}
+
+static int each_entry(void *context, const struct cordon_history_entry *entry)
+{
+    (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%s:%d:%s;", entry->backend, entry->exit_code,
+                   entry->code ? entry->code : "-");
+    return 0;
+}
+
+static const char *history(const struct cordon_history_filter *filter)
+{
+    *text = '\0';
+    assert_int_equal(cordon_history_list(store, filter, each_entry, NULL, NULL), 0);
+    return text;
+}
+
+static void the_history_filters_and_is_bounded(void **unused)
+{
+    struct cordon_history_entry entries[] = {
+        {.at_ms = 1000, .backend = "local", .language = "python", .cause = "exited", .exit_code = 1},
+        {.at_ms = 2000, .backend = "e2b", .language = "bash", .cause = "timeout", .exit_code = 2},
+        {.at_ms = 3000,
+         .backend = "local",
+         .language = "bash",
+         .cause = "exited",
+         .exit_code = 3,
+         .code = (char[]){"x"}},
+    };
+    struct cordon_error err = {0};
+    assert_int_equal(cordon_history_add(store, entries, 3, NULL), 0);
+    assert_string_equal(history(&(struct cordon_history_filter){.limit = 10}), "local:3:x;e2b:2:-;local:1:-;");
+    assert_string_equal(history(&(struct cordon_history_filter){.limit = 1, .before = 3}), "e2b:2:-;");
+    assert_string_equal(history(&(struct cordon_history_filter){.limit = 9, .backend = "local", .language = "bash"}),
+                        "local:3:x;");
+    assert_string_equal(history(&(struct cordon_history_filter){.limit = 9, .cause = "timeout"}), "e2b:2:-;");
+    *text = '\0';
+    assert_int_equal(cordon_history_get(store, 2, each_entry, NULL, NULL), 0);
+    assert_string_equal(text, "e2b:2:-;");
+    assert_int_equal(cordon_history_prune(store, 1500, 100, NULL), 0);
+    assert_string_equal(history(&(struct cordon_history_filter){.limit = 10}), "local:3:x;e2b:2:-;");
+    assert_int_equal(cordon_history_prune(store, 0, 1, NULL), 0);
+    assert_string_equal(history(&(struct cordon_history_filter){.limit = 10}), "local:3:x;");
+    assert_int_equal(cordon_history_get(store, 2, each_entry, NULL, &err), -ENOENT);
+    assert_int_equal(err.kind, CORDON_ERROR_NOT_FOUND);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(settings_are_kept_and_audited),       TEST(secrets_are_not_on_the_disk_in_clear),
+        TEST(without_its_key_a_secret_stays_shut), TEST(the_audit_log_is_bounded),
+        TEST(the_history_filters_and_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
