@@ -59,6 +59,7 @@ static void start_warden(void)
                                    "CORDON_POOL_GUEST=4",
                                    "CORDON_LOG_LEVEL=error"};
         char *argv[9] = {NULL};
+        (void)snprintf(texts[1], sizeof texts[1], "CORDON_STATE=/nonexistent/cordon-bench-%d", (int)getppid());
         for (size_t i = 0; i < 8; i++)
             argv[i] = texts[i];
         int control = fcntl(c[1], F_DUPFD, 20), peer = fcntl(p[1], F_DUPFD, 20);

@@ -169,13 +169,14 @@ static void on_gone(int fd)
     struct cordon_guest_item *found = NULL;
     cordon_guests_lock();
     for (struct cordon_guest_item *item = cordon_guests.first; item && !found; item = item->next)
-        if (!item->gone && item->gone_fd == fd) {
+        if (!item->gone && item->gone_fd == fd && item->handle &&
+            item->backend->guest_condition(item->handle) == CORDON_GUEST_IS_GONE) {
             found = item;
             found->refs++;
+            (void)epoll_ctl(cordon_guests.epoll, EPOLL_CTL_DEL, fd, NULL); /* it stays readable */
         }
     cordon_guests_unlock();
-    (void)epoll_ctl(cordon_guests.epoll, EPOLL_CTL_DEL, fd, NULL); /* it stays readable */
-    if (!found)
+    if (!found) /* an event of a descriptor that had this number before */
         return;
     (void)pthread_mutex_lock(&found->life); /* can't fail for a plain mutex */
     memcpy(id, found->id, sizeof id);
