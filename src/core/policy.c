@@ -55,6 +55,13 @@ static int check_none(const struct question *q)
                   name_of(q, CORDON_SET_ALLOW_NONE));
 }
 
+/* CreateOS's clients tell their users "hardware-virtualized" whatever they find, so less is to be set for that door
+ * alone. */
+static enum cordon_setting floor_of(enum cordon_door door)
+{
+    return door == CORDON_DOOR_CREATEOS ? CORDON_SET_CREATEOS_MIN_ISOLATION : CORDON_SET_MIN_ISOLATION;
+}
+
 static int check_isolation(const struct question *q)
 {
     enum cordon_isolation needed = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
@@ -70,12 +77,12 @@ static int check_isolation(const struct question *q)
     }
     if (q->caps.isolation == CORDON_ISOLATION_NONE)
         return check_none(q);
-    const char *text = cordon_settings_string(q->settings, q->run->door, CORDON_SET_MIN_ISOLATION);
+    enum cordon_setting least = floor_of(q->run->door);
+    const char *text = cordon_settings_string(q->settings, q->run->door, least);
     if (cordon_isolation_parse(text, &needed) == 0 && q->caps.isolation >= needed)
         return 0;
     return refuse(q, "%s is %s and the backend %s reports the isolation \"%s\"; %s or stronger would be accepted",
-                  name_of(q, CORDON_SET_MIN_ISOLATION), text, q->backend, cordon_isolation_name(q->caps.isolation),
-                  text);
+                  name_of(q, least), text, q->backend, cordon_isolation_name(q->caps.isolation), text);
 }
 
 static int check_egress(const struct question *q)

@@ -36,6 +36,7 @@ static const struct word_rule {
 } word_rules[] = {
     {CORDON_SET_BACKEND, NULL, NULL, "a name"},
     {CORDON_SET_MIN_ISOLATION, isolations, NULL, NULL},
+    {CORDON_SET_CREATEOS_MIN_ISOLATION, isolations, NULL, NULL},
     {CORDON_SET_LOG_LEVEL, log_levels, NULL, NULL},
     {CORDON_SET_REQUIRE_LIMITS, limits, NULL, NULL},
     {CORDON_SET_BACKEND_PLUGINS, NULL, NULL, "a name"},

@@ -4,7 +4,9 @@
 
 #include "core/registry.h"
 #include "core/run.h"
+#include "door/createos/doors.h"
 #include "door/door.h"
+#include "door/e2b/doors.h"
 #include "door/native_run.h"
 #include "door/native_schemas.h"
 
@@ -108,6 +110,11 @@ const struct cordon_http_door cordon_door_native = {
     .schema_count = CORDON_NATIVE_SCHEMAS,
 };
 
-const struct cordon_http_door *const cordon_door_list[] = {&cordon_door_native, &cordon_door_executor_manager,
-                                                           &cordon_door_status, &cordon_door_admin,
-                                                           &cordon_door_ragflow_admin, NULL};
+const struct cordon_http_door *const cordon_door_list[] = {
+    /* Those that claim requests come first, and of these the one that claims whatever names a sandbox last. */
+    &cordon_door_e2b_envd,      &cordon_door_e2b_port,
+    &cordon_door_native,        &cordon_door_executor_manager,
+    &cordon_door_status,        &cordon_door_admin,
+    &cordon_door_ragflow_admin, &cordon_door_e2b,
+    &cordon_door_createos,      NULL,
+};

@@ -129,6 +129,7 @@ static const struct {
     {"/usr/share/zoneinfo/UTC", "etc/localtime"},
     {"/tmp", "var/tmp"},
     {"/run", "var/run"},
+    {"/home/user", "workspace"}, /* where CreateOS's clients put their programs */
     /* Node looks for packages in node_modules of each folder above a program: a template's own come first. */
     {"/usr/local/lib/node_modules", "home/node_modules"},
     {"/usr/share/nodejs", "node_modules"},

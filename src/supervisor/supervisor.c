@@ -102,6 +102,12 @@ static void setup_log(const struct supervisor *self)
     const char *warning;
     for (size_t i = 0; (warning = cordon_settings_warning(self->settings, i)); i++)
         cordon_log(CORDON_LOG_WARN, warning, NULL);
+    const char *least = cordon_settings_string(self->settings, CORDON_DOOR_CREATEOS, CORDON_SET_CREATEOS_MIN_ISOLATION);
+    if (strcmp(least, "hardware-virtualized") != 0)
+        cordon_log(CORDON_LOG_WARN,
+                   "CORDON_CREATEOS_MIN_ISOLATION lets the CreateOS door give guests that its clients take for "
+                   "hardware-virtualized and that may not be",
+                   "least", least, NULL);
 }
 
 static const char *address_at(const struct supervisor *self, size_t i)
@@ -374,6 +380,19 @@ static void read_signals(struct supervisor *self)
     reap(self);
 }
 
+/* What points an E2B SDK at this daemon. Where it listens on all addresses, the SDK is taken to be on this host. */
+static void say_exports(const struct supervisor *self, const char *scheme)
+{
+    char text[64];
+    cordon_listen_describe(self->listen_fds[1], text);
+    const char *port = strrchr(text, ':');
+    bool any = strncmp(text, "0.0.0.0:", 8) == 0 || strncmp(text, "[::]:", 5) == 0;
+    const char *host = any ? "localhost" : text, *rest = any && port ? port : "";
+    (void)printf("cordon: for E2B's SDKs: export E2B_API_URL=%s://%s%s E2B_SANDBOX_URL=%s://%s%s E2B_API_KEY=KEY "
+                 "(cordon key create makes one)\n",
+                 scheme, host, rest, scheme, host, rest);
+}
+
 static void say_ready(struct supervisor *self)
 {
     char text[64];
@@ -384,6 +403,8 @@ static void say_ready(struct supervisor *self)
         (void)printf("cordon: listening on %s://%s\n", *tls ? "https" : "http", text);
     }
     (void)printf("cordon: listening on %s/cordon.sock\n", self->state.path);
+    if (self->listen_count > 1)
+        say_exports(self, *tls ? "https" : "http");
     (void)fflush(stdout); /* nobody may be reading it */
     cordon_log(CORDON_LOG_INFO, "serving", "state", self->state.path, NULL);
     cordon_notify("READY=1");
