@@ -32,7 +32,7 @@ static const char help[] =
     "zstd\n"
     "  --index-url URL     where pip looks (PIP_INDEX_URL)\n"
     "  --registry URL      where npm looks (NPM_CONFIG_REGISTRY)\n"
-    "  --host-network      lets the build use this host's network, loopback too; without it there is none\n"
+    "  --host-network      lets the build use this host's network, loopback too, instead of these alone\n"
     "  --replace           makes a template of that name anew\n"
     "  --json              one object, or a list of them\n"
     "  --state DIR         the daemon's state folder (CORDON_STATE)\n"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Building: what is installed comes out of a guest of its own as a tar on its stdout, and goes into the file as it is;
- * nothing here looks at it. The network is the one thing that this guest has and others have not. Trying: a warden that
- * is given the file starts a guest from it, as a daemon would.
+ * nothing here looks at it. Its network is the egress process's, to the package registries and the sources that the
+ * operator names, or by --host-network the host's own. Trying: a warden that is given the file starts a guest from it, as
+ * a daemon would.
  */
 #include <errno.h>
 #include <signal.h>
@@ -29,6 +30,8 @@ static const char script[] =
     "set -eu\n"
     "exec 3>&1 1>&2\n"
     "layer=$PWD/layer\n"
+    "certificates=/etc/ssl/certs/ca-certificates.crt\n" /* what this host trusts, its own authorities too */
+    "[ ! -r $certificates ] || export PIP_CERT=$certificates NODE_EXTRA_CA_CERTS=$certificates\n"
     "mkdir -p \"$layer/usr/local/bin\" \"$layer/usr/local/lib\"\n"
     "if [ -s pip.txt ]; then\n"
     "  \"$CORDON_PYTHON_PATH\" -m pip install --no-input --no-cache-dir --disable-pip-version-check --progress-bar off "
@@ -49,7 +52,7 @@ static const char *const passed[] = {"PIP_INDEX_URL",    "PIP_EXTRA_INDEX_URL",
                                      "NO_PROXY",         "https_proxy",
                                      "http_proxy",       "no_proxy"};
 
-#define FLAGS 20
+#define FLAGS 22
 #define FLAG_SIZE 128
 
 /* The settings of a build are its own: what limits users' runs would be too little for it. */
@@ -102,8 +105,12 @@ static int open_settings(const struct cordon_settings *settings, const char *con
     }
     ret->flags[ret->count++] = ret->state;
     static char backend[] = "CORDON_BACKEND=local", isolation[] = "CORDON_MIN_ISOLATION=namespace";
+    /* What runs may reach is no limit of what the operator builds. */
+    static char network[] = "CORDON_ALLOW_NETWORK=true", domains[] = "CORDON_ALLOWED_DOMAINS=";
     ret->flags[ret->count++] = backend;
     ret->flags[ret->count++] = isolation;
+    ret->flags[ret->count++] = network;
+    ret->flags[ret->count++] = domains;
     const struct cordon_settings_input input = {.file = config, .flags = (const char *const *)ret->flags};
     return cordon_settings_load(&input, &ret->settings, err);
 }
@@ -265,13 +272,86 @@ static int collect_sources(const struct cordon_settings *settings, const struct 
     return r;
 }
 
+/* --- what it may reach --- */
+
+#define RULES_MAX 64
+
+struct reach {
+    char *rules[RULES_MAX];
+    size_t count;
+};
+
+static int add_rule(struct reach *to, const char *rule, size_t size)
+{
+    if (to->count == RULES_MAX)
+        return -E2BIG;
+    to->rules[to->count] = strndup(rule, size);
+    return to->rules[to->count] ? (int)++to->count : -ENOMEM;
+}
+
+/* "https://user:secret@host:8080/simple" is reached by the rule "host:8080". */
+static int add_url(struct reach *to, const char *url, size_t size)
+{
+    static const char mark[] = "://";
+    const char *scheme = memmem(url, size, mark, 3), *end = url + size;
+    if (!scheme)
+        return 0;
+    const char *host = scheme + 3;
+    const char *stop = host + strcspn(host, "/?#");
+    stop = stop > end ? end : stop;
+    const char *user = memrchr(host, '@', (size_t)(stop - host));
+    host = user ? user + 1 : host;
+    const char *bracket = memrchr(host, ']', (size_t)(stop - host));
+    bool has_port = memrchr(bracket ? bracket : host, ':', (size_t)(stop - (bracket ? bracket : host)));
+    cordon_autofree char *rule = NULL;
+    if (asprintf(&rule, "%.*s%s", (int)(stop - host), host,
+                 has_port                                           ? ""
+                 : scheme - url == 4 && memcmp(url, "http", 4) == 0 ? ":80"
+                                                                    : ":443") < 0) {
+        rule = NULL;
+        return -ENOMEM;
+    }
+    return add_rule(to, rule, strlen(rule));
+}
+
+/* The registries of the settings, and whatever the sources name. */
+static int collect_reach(const struct cordon_settings *settings, const struct sources *sources, struct reach *ret)
+{
+    const char *item;
+    int r = 0;
+    for (size_t i = 0;
+         r >= 0 && (item = cordon_settings_item(settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_REGISTRIES, i)); i++)
+        r = add_rule(ret, item, strlen(item));
+    for (size_t i = 0; r >= 0 && i < sources->count; i++) {
+        const char *word = strchr(sources->text[i], '=') + 1; /* one or more URLs, by spaces */
+        for (size_t size; r >= 0 && *word; word += size + (word[size] == ' ')) {
+            size = strcspn(word, " ");
+            r = add_url(ret, word, size);
+        }
+    }
+    return r < 0 ? r : 0;
+}
+
+static void tell_reach(const struct reach *reach, struct cordon_error *err)
+{
+    struct cordon_buf text = CORDON_BUF_INIT(400);
+    for (size_t i = 0; i < reach->count; i++)
+        (void)cordon_buf_appendf(&text, "%s%s", i ? ", " : "", reach->rules[i]); /* cut on purpose */
+    cordon_error_context(err, "with the network to %.300s alone (--index-url, --registry, CORDON_EGRESS_REGISTRIES)",
+                         text.data ? text.data : "nothing");
+    cordon_buf_done(&text);
+}
+
 static int run_build(const struct build_settings *own, const struct cordon_template_plan *plan, struct sink *sink,
                      struct cordon_error *err)
 {
     struct cordon_run_request request;
     struct sources sources = {.count = 0};
+    struct reach reach = {.count = 0};
     cordon_autofree char *pip = lines(&plan->pip), *npm = lines(&plan->npm);
     int r = pip && npm ? collect_sources(own->settings, plan, &sources) : -ENOMEM;
+    if (r == 0 && !plan->host_network)
+        r = collect_reach(own->settings, &sources, &reach);
     if (r < 0) {
         (void)cordon_fail_errno(err, r, "prepare the build"); /* the code is r */
     } else {
@@ -283,12 +363,19 @@ static int run_build(const struct build_settings *own, const struct cordon_templ
         request.request.env_count = sources.count;
         request.request.files = files;
         request.request.file_count = 2;
+        request.request.network = !plan->host_network;
+        request.request.allowed_domains = (const char *const *)reach.rules;
+        request.request.allowed_domain_count = reach.count;
         request.request.limits.stdout_bytes = sink->most + 1;
         r = follow(own->settings, &request, sink, err);
         cordon_run_request_done(&request);
         if (r == 0)
             r = judge(sink, "installing the packages", err);
+        if (r < 0 && !plan->host_network)
+            tell_reach(&reach, err);
     }
+    for (size_t i = 0; i < reach.count; i++)
+        free(reach.rules[i]);
     for (size_t i = 0; i < sources.count; i++)
         free(sources.text[i]);
     return r;
@@ -304,7 +391,7 @@ int cordon_template_build(const struct cordon_settings *settings, const struct c
                           uint64_t *bytes, struct cordon_error *err)
 {
     struct build_settings own;
-    struct cordon_oneshot oneshot = {.peer = -1};
+    struct cordon_oneshot oneshot = {.peer = -1, .egress = -1};
     struct sink sink = {.file = file};
     int r = open_settings(settings, plan->config, &own, err);
     if (r == 0) {
@@ -313,11 +400,11 @@ int cordon_template_build(const struct cordon_settings *settings, const struct c
         const struct cordon_oneshot_options options = {
             .host_network = plan->host_network, .template_fd = -1, .config = plan->config, .flags = own.flags};
         r = cordon_oneshot_start(&options, &oneshot, err);
+        if (r == 0 && !plan->host_network)
+            r = cordon_oneshot_egress(&options, &oneshot, err);
     }
     if (r == 0)
         r = run_build(&own, plan, &sink, err);
-    if (r < 0 && !plan->host_network)
-        cordon_error_context(err, "the build had no network (--host-network gives it this host's)");
     cordon_oneshot_stop(&oneshot);
     close_settings(&own);
     *bytes = sink.at;
@@ -368,7 +455,7 @@ int cordon_template_try(const struct cordon_settings *settings, const struct cor
                         struct cordon_error *err)
 {
     struct build_settings own;
-    struct cordon_oneshot oneshot = {.peer = -1};
+    struct cordon_oneshot oneshot = {.peer = -1, .egress = -1};
     int r = open_settings(settings, plan->config, &own, err);
     if (r == 0) {
         start_core(own.settings);

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import pytest
-from lib import executor_manager, host, template
+from lib import executor_manager, host, lab, template
 from lib.client import Client
 from lib.daemon import BIN, PREFIX, Daemon, cli, environment
 
@@ -235,9 +235,24 @@ def test_a_build_that_fails_or_is_killed_leaves_nothing(made):
         process.wait(10)
         process.stderr.close()
     assert os.listdir(folder) == before
-    offline = cli("template", "create", "bad", "--from", "python", "--pip", "x", "--state", made, timeout=120)
-    assert offline.status == 125 and "network" in offline.errors, offline
-    assert os.listdir(folder) == before
+
+
+@pytest.mark.limit(300)
+@pytest.mark.skipif(lab.usable() is not None, reason=str(lab.usable()))
+def test_a_build_has_the_network_to_its_sources(state):
+    with lab.Lab() as net:
+        template.write_sources(os.path.join(net.folder, "www"), "http://npm.test/files/npm")
+        words = ("template", "create", "far", "--from", "javascript", "--state", state)
+        words += ("--index-url", "http://pypi.test/files/simple/", "--registry", "http://npm.test/files/npm/")
+        outside = {"env": {"PIP_TRUSTED_HOST": "pypi.test"}, "prefix": ["nsenter", "-t", str(net.host), "-n"]}
+        mark = net.mark()
+        done = cli(*words, "--pip", "cordon-first", "--npm", "cordon-left", egress_resolver=lab.RESOLVER, timeout=200, **outside)
+        assert done.status == 0, done
+        assert {line["host"] for line in net.arrived(mark, "http")} == {"pypi.test", "npm.test"}
+        failed = cli(*words, "--replace", "--npm", "nobody-made-it", egress_resolver=lab.RESOLVER, timeout=200, **outside)
+        assert failed.status == 125 and "pypi.test:80" in failed.errors and "npm.test:80" in failed.errors, failed
+    run = cli("run", "--template", "far", "--state", state, "-l", "javascript", "-c", "console.log(require('cordon-left')(1, 2))")
+    assert (run.status, run.text) == (0, "3\n"), run
 
 
 # --- file trees ---

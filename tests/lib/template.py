@@ -142,15 +142,38 @@ class Packages(http.server.BaseHTTPRequestHandler):
         if len(parts) == 3 and parts[0] == "files" and parts[1] in WHEELS:
             return self.answer(WHEELS[parts[1]], "application/zip")
         if len(parts) == 2 and parts[0] == "npm" and parts[1] in NPM:
-            version, package = NPM[parts[1]]
-            integrity = "sha512-" + base64.b64encode(hashlib.sha512(package).digest()).decode()
-            dist = {"tarball": f"{address}/npm/{parts[1]}.tgz", "integrity": integrity}
-            about = {"name": parts[1], "version": version, "dist": dist}
-            whole = {"name": parts[1], "dist-tags": {"latest": version}, "versions": {version: about}}
+            whole = about_npm(parts[1], f"{address}/npm")
             return self.answer(json.dumps(whole).encode(), "application/json")
         if len(parts) == 2 and parts[0] == "npm" and parts[1].removesuffix(".tgz") in NPM:
             return self.answer(NPM[parts[1].removesuffix(".tgz")][1], "application/octet-stream")
         return self.send_error(404)
+
+
+def about_npm(name, address):
+    """What a registry tells of a package."""
+    version, package = NPM[name]
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(package).digest()).decode()
+    about = {"name": name, "version": version, "dist": {"tarball": f"{address}/{name}.tgz", "integrity": integrity}}
+    return {"name": name, "dist-tags": {"latest": version}, "versions": {version: about}}
+
+
+def write_sources(folder, npm_address):
+    """The same as files below a folder that some server shows: simple/ for pip, npm/ for npm."""
+
+    def write(path, data):
+        full = os.path.join(folder, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "wb") as file:
+            file.write(data)
+
+    for name, data in WHEELS.items():
+        version = {"cordon_first": "1.0", "cordon_second": "2.1"}[name]
+        file = f"{name}-{version}-py3-none-any.whl"
+        write(f"simple/{name.replace('_', '-')}/index.html", f'<html><body><a href="{file}">{file}</a></body></html>'.encode())
+        write(f"simple/{name.replace('_', '-')}/{file}", data)
+    for name, (_, package) in NPM.items():
+        write(f"npm/{name}.tgz", package)
+        write(f"npm/{name}", json.dumps(about_npm(name, npm_address)).encode())
 
 
 @contextlib.contextmanager
