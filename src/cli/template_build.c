@@ -2,8 +2,8 @@
 /*
  * Building: what is installed comes out of a guest of its own as a tar on its stdout, and goes into the file as it is;
  * nothing here looks at it. Its network is the egress process's, to the package registries and the sources that the
- * operator names, or by --host-network the host's own. Trying: a warden that is given the file starts a guest from it, as
- * a daemon would.
+ * operator names, or by --host-network the host's own. Trying: a warden that is given the file starts a guest from it,
+ * as a daemon would.
  */
 #include <errno.h>
 #include <signal.h>
