@@ -47,7 +47,8 @@ def made(nothing_left):
 def served(made):
     """A daemon with a copy of the template."""
     images = {"SANDBOX_BASE_PYTHON_IMAGE": "registry.local/x/mix:latest", "SANDBOX_BASE_NODEJS_IMAGE": "mix"}
-    with Daemon(pool_python=1, pool_python_data=0, pool_javascript=1, pool_bash=0, template_mb=64, **images) as daemon:
+    small = {"pool_python": 1, "pool_python_data": 0, "pool_javascript": 1, "pool_bash": 0, "template_mb": 64}
+    with Daemon(createos_min_isolation="namespace", **small, **images) as daemon:
         with open(os.path.join(made, "templates", "mix.template"), "rb") as file:
             template.place(daemon.state, "mix", file.read())
         yield daemon
@@ -80,6 +81,24 @@ def test_ragflows_door_starts_from_the_images_that_its_variables_name(served):
     assert executor_manager.value(executor_manager.run(served, python, token=served.key)) == [42, "second"]
     node = "const left = require('cordon-left'); function main({ a }) { return left(a, 2) }"
     assert executor_manager.value(executor_manager.run(served, node, "nodejs", served.key, arguments={"a": 40})) == 42
+
+
+@pytest.mark.limit(200)
+def test_kept_guests_start_from_it(served):
+    headers = {"Authorization": None, "X-Api-Key": served.key}
+
+    def call(method, path, body=None):
+        answer = served.request(method, path, body, headers=headers)
+        assert answer.status == 200, answer
+        return answer.json()["data"]
+
+    box = call("POST", "/v1/sandboxes", {"shape": "s-1vcpu-256mb", "egress": ["240.0.0.0/4"], "rootfs": "mix"})["id"]
+    try:
+        script = f"python3 -c '{PYTHON}'; cordon-first; cd /home/user; node -e \"{REQUIRE}\""
+        done = call("POST", f"/v1/sandboxes/{box}/exec", {"cmd": "sh", "args": ["-c", script]})["result"]
+        assert done["stdout"] == PYTHON_SAYS + "tool runs\n" + NODE_SAYS, done
+    finally:
+        call("DELETE", f"/v1/sandboxes/{box}")
 
 
 @pytest.mark.limit(300)
