@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/secret.h"
+
 struct kind_row {
     const char *name;
     int http;
@@ -38,6 +40,7 @@ int cordon_fail(struct cordon_error *err, int code, enum cordon_error_kind kind,
     va_start(ap, fmt);
     (void)vsnprintf(err->message, sizeof err->message, fmt, ap); /* cut at the field's size on purpose */
     va_end(ap);
+    cordon_secret_mask(err->message);
     return code;
 }
 
@@ -62,6 +65,7 @@ void cordon_error_context(struct cordon_error *err, const char *fmt, ...)
     va_end(ap);
     memcpy(old, err->message, sizeof old);
     (void)snprintf(err->message, sizeof err->message, "%.200s: %.300s", text, old);
+    cordon_secret_mask(err->message);
 }
 
 void cordon_error_detail(struct cordon_error *err, const char *fmt, ...)
@@ -72,6 +76,7 @@ void cordon_error_detail(struct cordon_error *err, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(err->detail, sizeof err->detail, fmt, ap);
     va_end(ap);
+    cordon_secret_mask(err->detail);
 }
 
 const char *cordon_error_name(enum cordon_error_kind kind)

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/secret.h"
 
 static const char *log_role = "cordon";
 static enum cordon_log_level log_level = CORDON_LOG_INFO;
@@ -45,10 +46,14 @@ const char *cordon_log_number(char text[24], long long number)
     return text;
 }
 
-static void put_field(struct cordon_buf *line, const char *key, const char *value)
+static void put_field(struct cordon_buf *line, const char *key, const char *text)
 {
-    if (!value)
-        value = "";
+    cordon_autofree char *value = strdup(text ? text : "");
+    if (!value) {
+        line->failed = true;
+        return;
+    }
+    cordon_secret_mask(value);
     if (log_json) {
         (void)cordon_buf_appends(line, line->size > 1 ? "," : "");
         cordon_json_string(line, key, strlen(key));

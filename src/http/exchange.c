@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/instance.h"
 #include "base/log.h"
 #include "http/internal.h"
 
@@ -352,10 +353,13 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     activate(connection);
     find_route(connection);
     request->body.max = body_limit(connection);
+    const char *instance = cordon_http_header(request, CORDON_INSTANCE_HEADER);
     bool framed = framing_ok(request, &length, &has_body);
     if (!framed)
         refuse(connection, CORDON_ERROR_INVALID,
                "the body's framing is not clear: give either Content-Length or Transfer-Encoding: chunked, once");
+    else if (instance && strcmp(instance, cordon_instance_id()) == 0)
+        refuse(connection, CORDON_ERROR_CONFLICT, "this endpoint is this daemon: choose `local`");
     else if (connection->over_limit)
         refuse(connection, CORDON_ERROR_BUSY, "all connections are taken (CORDON_CONNECTIONS); try again later");
     else if (atomic_load(&connection->server->stopping))
