@@ -31,7 +31,10 @@ enum state {
 
 struct cordon_live {
     enum state state;
+    const struct cordon_settings *settings;
+    const struct cordon_run_request *asked;
     const struct cordon_backend *backend;
+    size_t candidate;              /* which of CORDON_BACKENDS it is */
     struct cordon_request request; /* the caller's, with the domains of the settings where it has none */
     struct cordon_run *run;
     bool placed;
@@ -66,11 +69,28 @@ static void usual_domains(struct cordon_live *live, const struct cordon_settings
     live->request.allowed_domain_count = count;
 }
 
+/*
+ * Failover. Where the operator lists several backends, the next one is tried only when one is unavailable before the
+ * run began, only if the next one passes the same policy, and never for less isolation than the first. A refusal ends
+ * the search: it would be a fallback. A request that names its backend, and the Langflow door, whose setting names one,
+ * have no others.
+ */
+static const char *candidate_name(const struct cordon_settings *settings, const struct cordon_run_request *run,
+                                  size_t i)
+{
+    if (*run->backend || run->door == CORDON_DOOR_LANGFLOW)
+        return NULL;
+    return cordon_settings_item(settings, run->door, CORDON_SET_BACKENDS, i);
+}
+
 int cordon_run_request_backend(const struct cordon_settings *settings, const struct cordon_run_request *run,
                                const struct cordon_backend **ret, struct cordon_error *err)
 {
+    const char *first = candidate_name(settings, run, 0);
     if (*run->backend)
         return cordon_registry_find(run->backend, "the request's backend", ret, err);
+    if (first)
+        return cordon_registry_find(first, cordon_settings_name(run->door, CORDON_SET_BACKENDS), ret, err);
     return cordon_registry_find(cordon_settings_string(settings, run->door, CORDON_SET_BACKEND),
                                 cordon_settings_name(run->door, CORDON_SET_BACKEND), ret, err);
 }
@@ -88,10 +108,41 @@ static int judge(const struct cordon_settings *settings, const struct cordon_run
     return r < 0 ? r : cordon_policy_check_held(settings, run, backend, *run->backend, err);
 }
 
+/* After `backend` was unavailable (err says why): the next one of the list that may have the run, or err as it was. */
+static int fail_over(const struct cordon_settings *settings, const struct cordon_run_request *run,
+                     const struct cordon_backend **backend, size_t *candidate, struct cordon_error *err)
+{
+    const char *name;
+    const struct cordon_backend *first = *backend, *next;
+    enum cordon_isolation least = CORDON_ISOLATION_NONE;
+    if (candidate_name(settings, run, 0) &&
+        cordon_registry_find(candidate_name(settings, run, 0), "CORDON_BACKENDS", &next, NULL) == 0)
+        least = cordon_registry_capabilities(next).isolation;
+    while (err->kind == CORDON_ERROR_UNAVAILABLE && (name = candidate_name(settings, run, ++*candidate))) {
+        struct cordon_error own = {0};
+        if (cordon_registry_find(name, "CORDON_BACKENDS", &next, NULL) < 0)
+            continue;
+        if (cordon_registry_capabilities(next).isolation < least) {
+            cordon_error_context(err, "%s would be next and isolates less", next->name);
+            break;
+        }
+        int r = judge(settings, run, next, &own);
+        if (r == 0) {
+            *backend = next;
+            cordon_metrics_add(CORDON_METRIC_RUNS_FAILED_OVER, 1);
+            return 0;
+        }
+        cordon_error_context(&own, "%.80s is unavailable", first->name);
+        *err = own; /* a refusal ends it */
+    }
+    return err->code;
+}
+
 static int open_live(const struct cordon_settings *settings, const struct cordon_run_request *run,
                      struct cordon_live **ret, struct cordon_error *err)
 {
     const struct cordon_backend *backend;
+    size_t candidate = 0;
     int r = cordon_run_request_check(settings, run, err);
     if (r == 0)
         r = cordon_run_request_backend(settings, run, &backend, err);
@@ -100,11 +151,16 @@ static int open_live(const struct cordon_settings *settings, const struct cordon
     bool blank = cordon_request_blank(&run->request);
     r = blank ? 0 : judge(settings, run, backend, err);
     if (r < 0)
+        r = fail_over(settings, run, &backend, &candidate, err);
+    if (r < 0)
         return r;
     struct cordon_live *live = calloc(1, sizeof *live);
     if (!live)
         return cordon_fail_errno(err, -ENOMEM, "start a run");
     live->state = blank ? STATE_BLANK : STATE_WAITING;
+    live->settings = settings;
+    live->asked = run;
+    live->candidate = candidate;
     live->backend = backend;
     live->request = run->request;
     live->opened_us = cordon_now_us();
@@ -155,10 +211,15 @@ static int start(struct cordon_live *live, struct cordon_error *err)
         return r;
     live->placed = true;
     live->queue_us = cordon_now_us() - live->opened_us;
-    r = live->backend->run_open(&live->request, &live->run, err);
-    if (r < 0)
+    for (;;) {
+        r = live->backend->run_open(&live->request, &live->run, err);
+        if (r >= 0)
+            return 0;
         live->run = NULL; /* only a success gives one */
-    return r < 0 ? r : 0;
+        r = fail_over(live->settings, live->asked, &live->backend, &live->candidate, err);
+        if (r < 0)
+            return r;
+    }
 }
 
 static char *copy_text(const char *data, size_t size)

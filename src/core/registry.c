@@ -143,6 +143,26 @@ int cordon_registry_find(const char *name, const char *setting_name, const struc
     return 0;
 }
 
+/* Those of CORDON_BACKENDS, the first of which is CORDON_BACKEND where that is set, too. */
+static int check_list(const struct cordon_settings *settings, struct cordon_error *err)
+{
+    const char *name, *usual = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND);
+    const struct cordon_backend *backend;
+    bool set = cordon_settings_source(settings, CORDON_SET_BACKEND) != CORDON_SOURCE_DEFAULT;
+    for (size_t i = 0; (name = cordon_settings_item(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKENDS, i)); i++) {
+        int r = cordon_registry_find(name, "CORDON_BACKENDS", &backend, err);
+        if (r < 0)
+            return r;
+        if (i == 0 && set && strcmp(name, usual) != 0)
+            return cordon_fail(
+                err, -EINVAL, CORDON_ERROR_INVALID,
+                "CORDON_BACKENDS begins with %.64s and CORDON_BACKEND is %.64s: set one of them, or both the "
+                "same",
+                name, usual);
+    }
+    return 0;
+}
+
 int cordon_registry_check(const struct cordon_settings *settings, struct cordon_error *err)
 {
     for (int door = 0; door < CORDON_DOOR__COUNT; door++) {
@@ -152,7 +172,7 @@ int cordon_registry_check(const struct cordon_settings *settings, struct cordon_
         if (r < 0)
             return r;
     }
-    return 0;
+    return check_list(settings, err);
 }
 
 struct cordon_capabilities cordon_registry_capabilities(const struct cordon_backend *backend)

@@ -13,13 +13,14 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/secret.h"
 
 #define FILE_MAX (1u << 20)
 
 extern char **environ;
 
 /* Internals that pass between our own processes, and what belongs to tests and tools around the daemon. */
-static const char *const ignored_exact[] = {"CORDON_LISTEN_FDS", NULL};
+static const char *const ignored_exact[] = {"CORDON_LISTEN_FDS", "SANDBOX_EXECUTOR_MANAGER_PORT", NULL};
 static const char *const ignored_prefix[] = {"CORDON_TEST_", "CORDON_BENCH_", "CORDON_DEV_", NULL};
 
 static void warn(struct cordon_settings *settings, const char *fmt, ...) CORDON_PRINTF(2, 3);
@@ -116,7 +117,7 @@ static bool ignored(const char *name)
 /* Names of the systems that we stand in for belong to them: a likely misspelling is only told. */
 static void warn_near(struct cordon_settings *settings, const char *name)
 {
-    bool theirs = strncmp(name, "LANGFLOW_SANDBOX_", 17) == 0 || strncmp(name, "SANDBOX_", 8) == 0;
+    bool theirs = !ignored(name) && (strncmp(name, "LANGFLOW_SANDBOX_", 17) == 0 || strncmp(name, "SANDBOX_", 8) == 0);
     const char *near = theirs ? cordon_slot_near(name) : NULL;
     if (near)
         warn(settings, "%s (the environment) is no setting; was %s meant?", name, near);
@@ -355,6 +356,14 @@ static void free_settings(struct cordon_settings **settings)
     cordon_settings_free(*settings);
 }
 
+/* Whatever is secret is masked from now on in all that is logged or answered. */
+static void keep_secrets(const struct cordon_settings *settings)
+{
+    for (size_t slot = 0; slot < CORDON_SLOT_COUNT; slot++)
+        if (settings->slots[slot].set && cordon_setting_rows[cordon_slot_setting(slot)].secret)
+            (void)cordon_secret_add(settings->slots[slot].value.text); /* too short a one is none */
+}
+
 int cordon_settings_load(const struct cordon_settings_input *input, struct cordon_settings **ret,
                          struct cordon_error *err)
 {
@@ -371,6 +380,7 @@ int cordon_settings_load(const struct cordon_settings_input *input, struct cordo
         r = cordon_settings_settle(settings, err);
     if (r < 0)
         return r;
+    keep_secrets(settings);
     *ret = CORDON_TAKE(settings);
     return 0;
 }

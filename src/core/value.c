@@ -394,3 +394,36 @@ const char *cordon_value_kind_name(enum cordon_value_kind kind)
     static const char *const names[] = {"null", "a boolean", "a number", "a string", "an array", "an object"};
     return names[kind];
 }
+
+bool cordon_value_member(const struct cordon_value *object, const char *name, struct cordon_value *ret)
+{
+    struct cordon_value key, value;
+    bool found = false;
+    if (object->kind != CORDON_VALUE_OBJECT)
+        return false;
+    struct cordon_value_walk walk = cordon_value_walk(object);
+    while (cordon_value_next(&walk, &key, &value)) {
+        if (!cordon_value_equals(&key, name))
+            continue;
+        *ret = value;
+        found = true;
+    }
+    return found;
+}
+
+bool cordon_value_text(const struct cordon_value *object, const char *name, char *to, size_t size)
+{
+    struct cordon_value value;
+    *to = '\0';
+    if (!cordon_value_member(object, name, &value) || value.kind != CORDON_VALUE_STRING || value.size > 65536)
+        return false;
+    char *text = malloc(value.size + 1);
+    ssize_t length = text ? cordon_value_string(&value, text) : -ENOMEM;
+    bool good = length >= 0 && (size_t)length < size && !memchr(text, '\0', (size_t)length);
+    if (good) {
+        memcpy(to, text, (size_t)length);
+        to[length] = '\0';
+    }
+    free(text);
+    return good;
+}

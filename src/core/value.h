@@ -49,6 +49,11 @@ bool cordon_value_next(struct cordon_value_walk *walk, struct cordon_value *key,
 /* Decodes a string into to, which has room for value->size bytes; may hold NULs. Its length, or -EILSEQ where an escape
  * is half a surrogate pair and so no character. */
 ssize_t cordon_value_string(const struct cordon_value *value, char *to);
+/* The object's member of that name (the last, where it is there twice); false: no object, or not there. */
+bool cordon_value_member(const struct cordon_value *object, const char *name, struct cordon_value *ret);
+/* The same for a string member, decoded into to; "" and false where there is none, it is no string, or it doesn't fit
+ * or holds a NUL. */
+bool cordon_value_text(const struct cordon_value *object, const char *name, char *to, size_t size);
 bool cordon_value_equals(const struct cordon_value *string, const char *text);
 bool cordon_value_true(const struct cordon_value *value);                  /* of a BOOL */
 bool cordon_value_number(const struct cordon_value *value, double *ret);   /* false: no NUMBER, or not finite */
