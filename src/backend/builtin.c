@@ -3,7 +3,39 @@
 
 #include "warden/wire.h"
 
-const struct cordon_backend *const cordon_backend_builtin[] = {&cordon_backend_none, &cordon_backend_local, NULL};
+const struct cordon_backend *const cordon_backend_builtin[] = {
+    &cordon_backend_none,
+    &cordon_backend_local,
+    &cordon_backend_self_managed,
+    &cordon_backend_ssh,
+    &cordon_backend_e2b,
+    &cordon_backend_createos,
+    &cordon_backend_tenki,
+    &cordon_backend_ucloud_agent_sandbox,
+    &cordon_backend_aliyun_codeinterpreter,
+    NULL,
+};
+
+static const struct cordon_backend *const remote[] = {
+    &cordon_backend_self_managed,
+    &cordon_backend_ssh,
+    &cordon_backend_e2b,
+    &cordon_backend_createos,
+    &cordon_backend_tenki,
+    &cordon_backend_ucloud_agent_sandbox,
+    &cordon_backend_aliyun_codeinterpreter,
+};
+
+bool cordon_backend_needs_warden(const struct cordon_backend *backend)
+{
+    for (size_t i = 0; i < sizeof remote / sizeof *remote; i++)
+        if (remote[i] == backend)
+            return false;
+    for (size_t i = 0; cordon_backend_builtin[i]; i++)
+        if (cordon_backend_builtin[i] == backend)
+            return true;
+    return false;
+}
 
 const char *cordon_backend_languages(uint32_t kinds)
 {

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the services elsewhere share besides the course of a run. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/builtin.h"
+#include "backend/remote/remote.h"
+#include "backend/remote/setup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/secret.h"
+#include "core/run.h"
+
+#define PROBE_BELIEVED_US 10000000u
+#define EXCERPT 240
+
+static _Atomic(const struct cordon_settings *) given;
+
+int cordon_backend_setup(const struct cordon_settings *settings, struct cordon_error *err)
+{
+    atomic_store(&given, settings);
+    int r = cordon_http_client_setup(err);
+    return r < 0 ? r : cordon_ssh_setup(err);
+}
+
+int cordon_backend_confined(const char *folder, struct cordon_error *err)
+{
+    return cordon_ssh_confined(folder, err);
+}
+
+void cordon_backend_teardown(void)
+{
+    cordon_http_client_shutdown();
+}
+
+bool cordon_backend_is_elsewhere(const struct cordon_backend *backend)
+{
+    static const struct {
+        const struct cordon_backend *backend;
+        enum cordon_setting url;
+    } places[] = {{&cordon_backend_self_managed, CORDON_SET_SELF_MANAGED_ENDPOINT},
+                  {&cordon_backend_e2b, CORDON_SET_E2B_API_URL},
+                  {&cordon_backend_createos, CORDON_SET_CREATEOS_BASE_URL},
+                  {&cordon_backend_tenki, CORDON_SET_TENKI_API_URL},
+                  {&cordon_backend_ucloud_agent_sandbox, CORDON_SET_UCLOUD_SANDBOX_API_URL},
+                  {&cordon_backend_aliyun_codeinterpreter, CORDON_SET_AGENTRUN_DATA_ENDPOINT}};
+    const char *host = cordon_remote_text(CORDON_SET_SSH_HOST);
+    if (backend == &cordon_backend_ssh)
+        return strcmp(host, "127.0.0.1") != 0 && strcmp(host, "localhost") != 0 && strcmp(host, "::1") != 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (places[i].backend == backend)
+            return !cordon_url_is_loopback(cordon_remote_text(places[i].url));
+    return false;
+}
+
+const struct cordon_settings *cordon_remote_settings(void)
+{
+    return atomic_load(&given);
+}
+
+const char *cordon_remote_text(enum cordon_setting id)
+{
+    const struct cordon_settings *settings = cordon_remote_settings();
+    const char *text = settings ? cordon_settings_string(settings, CORDON_DOOR_NATIVE, id) : NULL;
+    return text ? text : "";
+}
+
+int64_t cordon_remote_number(enum cordon_setting id)
+{
+    const struct cordon_settings *settings = cordon_remote_settings();
+    return settings ? cordon_settings_int(settings, CORDON_DOOR_NATIVE, id) : 0;
+}
+
+bool cordon_remote_true(enum cordon_setting id)
+{
+    const struct cordon_settings *settings = cordon_remote_settings();
+    return settings && cordon_settings_bool(settings, CORDON_DOOR_NATIVE, id);
+}
+
+enum cordon_isolation cordon_remote_isolation(enum cordon_setting id)
+{
+    enum cordon_isolation isolation = CORDON_ISOLATION_NONE; /* what is unknown grants nothing */
+    (void)cordon_isolation_parse(cordon_remote_text(id), &isolation);
+    return isolation;
+}
+
+const struct cordon_capabilities *cordon_remote_capabilities(struct cordon_capabilities *kept,
+                                                             const struct cordon_capabilities *now)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (memcmp(kept, now, sizeof *kept) != 0) /* only when the settings changed */
+        *kept = *now;
+    pthread_mutex_unlock(&lock);
+    return kept;
+}
+
+int cordon_remote_probe(struct cordon_remote_probe *probe, const struct cordon_remote_service *service,
+                        int (*ask)(struct cordon_error *err), struct cordon_error *err)
+{
+    struct cordon_error own = {0};
+    int r = service->configured(err);
+    if (r < 0 || __atomic_load_n(&probe->good_until_us, __ATOMIC_RELAXED) > cordon_now_us())
+        return r;
+    r = ask(&own);
+    if (r < 0 && own.kind == CORDON_ERROR_INFRASTRUCTURE)
+        own.kind = CORDON_ERROR_UNAVAILABLE;
+    if (r < 0 && err)
+        *err = own;
+    __atomic_store_n(&probe->good_until_us, r < 0 ? 0 : cordon_now_us() + PROBE_BELIEVED_US, __ATOMIC_RELAXED);
+    return r;
+}
+
+int cordon_remote_unset(const struct cordon_remote_service *service, const char *text, struct cordon_error *err)
+{
+    return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE, "the backend %s is not set up: %s", service->name,
+                       text);
+}
+
+/* The sentence in an error's body: in the forms that the services and we ourselves have, else its beginning. */
+static void excerpt(const struct cordon_buf *body, char to[EXCERPT])
+{
+    struct cordon_value root, error;
+    size_t size = body->size < EXCERPT * 4u ? body->size : EXCERPT * 4u;
+    cordon_autofree char *text = strndup(body->data ? body->data : "", size);
+    *to = '\0';
+    if (body->size && cordon_value_parse(body->data, body->size, &root, NULL) == 0 &&
+        (cordon_value_text(&root, "message", to, EXCERPT) || cordon_value_text(&root, "detail", to, EXCERPT) ||
+         cordon_value_text(&root, "data", to, EXCERPT) ||
+         (cordon_value_member(&root, "error", &error) && cordon_value_text(&error, "message", to, EXCERPT)))) {
+        cordon_secret_mask(to);
+        return;
+    }
+    if (!text)
+        return;
+    cordon_secret_mask(text); /* before it is cut */
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 32 || *p == 127)
+            *p = ' ';
+    (void)snprintf(to, EXCERPT, "%s", text); /* cut on purpose */
+}
+
+int cordon_remote_refused(const struct cordon_remote_service *service, const char *what, unsigned status,
+                          const struct cordon_buf *body, struct cordon_error *err)
+{
+    static const struct {
+        unsigned status;
+        const char *why;
+    } reasons[] = {{401, " (the key was not accepted)"},
+                   {402, " (no credit is left)"},
+                   {403, " (the key may not do that)"},
+                   {404, " (not found)"},
+                   {409, " (conflict)"},
+                   {429, " (too many requests, try again later)"}};
+    char said[EXCERPT];
+    const char *why = status >= 500                   ? " (the service failed)"
+                      : status >= 300 && status < 400 ? " (a redirect, which is not followed)"
+                                                      : "";
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        why = reasons[i].status == status ? reasons[i].why : why;
+    excerpt(body, said);
+    return cordon_fail(err, -EREMOTEIO, status == 429 ? CORDON_ERROR_BUSY : CORDON_ERROR_UNAVAILABLE,
+                       "%s: %s was answered with status %u%s%s%s", service->title, what, status, why, *said ? ": " : "",
+                       said);
+}
+
+struct cordon_http_call cordon_remote_call(const struct cordon_run *run, const char *method, const char *url,
+                                           const char *const *headers)
+{
+    return (struct cordon_http_call){
+        .method = method, .url = url, .headers = headers, .deadline_us = run->deadline_us, .cancel_fd = run->cancel_fd};
+}

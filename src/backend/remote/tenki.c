@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenki`: Connect's unary calls in JSON, as its public clients make them. A session is made at the control plane;
+ * files are written and read at its own data plane, with a credential of its own. A command gives its output only as
+ * files, so nothing streams: it is read when the command ended.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/builtin.h"
+#include "backend/remote/remote.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/log.h"
+
+#define CONTROL "/tenki.sandbox.v1.SandboxService/"
+#define DATA "/tenki.sandbox.v1.SandboxSessionDataPlaneService/"
+#define POLL_US 1000000u
+#define ROUTE_US 60000000u /* until a new session's route is known everywhere */
+#define ROUTE_FIRST_US 50000u
+#define ROUTE_MOST_US 750000u
+#define ANSWER_LIMIT (256u << 20)
+#define URL_MAX 512
+
+struct state {
+    char id[128], credential[4096], endpoint[300];
+    struct cordon_buf out, errors, file;
+    int exit_code;
+    bool timed_out;
+    uint64_t ended_us;
+    int stage; /* of exec_next: stdout, stderr, exit, end */
+    bool file_given;
+};
+
+static const struct cordon_remote_service service;
+
+static void join(char to[URL_MAX], const char *base, const char *path, const char *method)
+{
+    size_t size = strlen(base);
+    while (size && base[size - 1] == '/')
+        size--;
+    (void)snprintf(to, URL_MAX, "%.*s%s%s", (int)size, base, path, method); /* a cut one is answered as unknown */
+}
+
+/* --- calls --- */
+
+static int control(struct cordon_http_call *call, const char *method, const struct cordon_buf *body,
+                   struct cordon_http_answer *answer, struct cordon_error *err)
+{
+    char url[URL_MAX], key[400], what[64];
+    const char *headers[] = {key, "Content-Type: application/json", "Connect-Protocol-Version: 1",
+                             "X-Tenki-Client-Generation: workspace_v1", NULL};
+    (void)snprintf(key, sizeof key, "Authorization: Bearer %.340s", cordon_remote_text(CORDON_SET_TENKI_API_KEY));
+    join(url, cordon_remote_text(CORDON_SET_TENKI_API_URL), CONTROL, method);
+    call->method = "POST";
+    call->url = url;
+    call->headers = headers;
+    call->body = (struct cordon_bytes){body->data, body->size};
+    *answer = (struct cordon_http_answer){0};
+    int r =
+        body->failed ? cordon_fail_errno(err, -ENOMEM, "Tenki: %s", method) : cordon_http_exchange(call, answer, err);
+    if (r < 0 || answer->status == 200)
+        return r;
+    (void)snprintf(what, sizeof what, "%s", method);
+    return cordon_remote_refused(&service, what, answer->status, &answer->body, err);
+}
+
+static void begin_session(struct cordon_json *json, const struct state *state)
+{
+    cordon_json_object_begin(json);
+    cordon_json_key(json, "sessionId");
+    cordon_json_text(json, state->id);
+}
+
+/* GetSession, CreateSessionCredential, TerminateSession: they take the session's id and nothing else. */
+static int about_session(struct cordon_run *run, const char *method, enum cordon_http_retry retry,
+                         struct cordon_http_answer *answer, struct cordon_error *err)
+{
+    struct cordon_buf body = CORDON_BUF_INIT(1024);
+    struct cordon_json json = {.buf = &body};
+    begin_session(&json, run->state);
+    cordon_json_object_end(&json);
+    struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
+    call.retry = retry;
+    int r = control(&call, method, &body, answer, err);
+    cordon_buf_done(&body);
+    return r;
+}
+
+static int data_once(struct cordon_run *run, const char *method, const struct cordon_buf *body, size_t answer_max,
+                     struct cordon_http_answer *answer, struct cordon_error *err)
+{
+    char url[URL_MAX];
+    cordon_autofree char *credential = NULL;
+    struct state *state = run->state;
+    if (asprintf(&credential, "x-tenki-session-cert: %s", state->credential) < 0)
+        return cordon_fail_errno(err, -ENOMEM, "Tenki: %s", method);
+    const char *headers[] = {credential, "Content-Type: application/json", "Connect-Protocol-Version: 1", NULL};
+    join(url, state->endpoint, DATA, method);
+    struct cordon_http_call call = cordon_remote_call(run, "POST", url, headers);
+    call.body = (struct cordon_bytes){body->data, body->size};
+    call.answer_max = answer_max;
+    call.retry = CORDON_HTTP_RETRY_SAFE; /* files are written and read whole */
+    return cordon_http_exchange(&call, answer, err);
+}
+
+static int mint(struct cordon_run *run, struct cordon_error *err);
+
+/* A new session's route may answer 404 for a moment; a credential may have run out: once. */
+static int data(struct cordon_run *run, const char *method, const struct cordon_buf *body, size_t answer_max,
+                struct cordon_http_answer *answer, struct cordon_error *err)
+{
+    uint64_t give_up_us = cordon_now_us() + ROUTE_US, wait_us = ROUTE_FIRST_US;
+    bool minted = false;
+    *answer = (struct cordon_http_answer){0};
+    if (body->failed)
+        return cordon_fail_errno(err, -ENOMEM, "Tenki: %s", method);
+    for (;;) {
+        int r = data_once(run, method, body, answer_max, answer, err);
+        bool connect = answer->body.size && *answer->body.data == '{'; /* the service's own 404 is a JSON error */
+        if (r < 0 || answer->status == 200)
+            return r;
+        if (answer->status == 401 && !minted)
+            r = mint(run, err);
+        else if (answer->status == 404 && !connect && cordon_now_us() + wait_us < give_up_us)
+            r = cordon_http_pause(cordon_now_us() + wait_us, run->cancel_fd, err);
+        else
+            return cordon_remote_refused(&service, method, answer->status, &answer->body, err);
+        minted = minted || answer->status == 401;
+        if (r < 0)
+            return r;
+        wait_us = wait_us * 2 < ROUTE_MOST_US ? wait_us * 2 : ROUTE_MOST_US;
+        cordon_buf_done(&answer->body);
+    }
+}
+
+/* --- the session --- */
+
+static void take_credential(struct state *state, const struct cordon_value *root)
+{
+    struct cordon_value credential;
+    char endpoint[sizeof state->endpoint];
+    if (cordon_value_member(root, "credential", &credential))
+        (void)cordon_value_text(&credential, "credential", state->credential, sizeof state->credential);
+    if (cordon_value_text(root, "dataPlaneEndpoint", endpoint, sizeof endpoint) && *endpoint)
+        memcpy(state->endpoint, endpoint, sizeof endpoint);
+}
+
+static int mint(struct cordon_run *run, struct cordon_error *err)
+{
+    struct cordon_http_answer answer;
+    struct cordon_value root;
+    struct state *state = run->state;
+    int r = about_session(run, "CreateSessionCredential", CORDON_HTTP_RETRY_REFUSED, &answer, err);
+    if (r == 0 && cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) == 0)
+        take_credential(state, &root);
+    cordon_buf_done(&answer.body);
+    return r;
+}
+
+static void write_create(const struct cordon_run *run, struct cordon_buf *to)
+{
+    struct cordon_json json = {.buf = to};
+    static const struct {
+        enum cordon_setting id;
+        const char *name;
+    } numbers[] = {{CORDON_SET_TENKI_CPU_CORES, "cpuCores"},
+                   {CORDON_SET_TENKI_MEMORY_MB, "memoryMb"},
+                   {CORDON_SET_TENKI_DISK_SIZE_GB, "diskSizeGb"}},
+      texts[] = {{CORDON_SET_TENKI_IMAGE, "registryRef"}, {CORDON_SET_TENKI_PROJECT_ID, "projectId"}};
+    char life[32];
+    (void)snprintf(life, sizeof life, "%llds",
+                   (long long)cordon_remote_number(CORDON_SET_TENKI_MAX_LIFETIME_S)); /* fits */
+    cordon_json_object_begin(&json);
+    cordon_json_key(&json, "ownerId");
+    cordon_json_text(&json, "self");
+    cordon_json_key(&json, "ownerType");
+    cordon_json_text(&json, "SERVICE");
+    cordon_json_key(&json, "allowInbound");
+    cordon_json_bool(&json, false);
+    cordon_json_key(&json, "allowOutbound"); /* always said: nobody's default counts */
+    cordon_json_bool(&json, run->request->network);
+    cordon_json_key(&json, "maxDuration");
+    cordon_json_text(&json, life);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (!cordon_remote_number(numbers[i].id))
+            continue;
+        cordon_json_key(&json, numbers[i].name);
+        cordon_json_int(&json, cordon_remote_number(numbers[i].id));
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (!*cordon_remote_text(texts[i].id))
+            continue;
+        cordon_json_key(&json, texts[i].name);
+        cordon_json_text(&json, cordon_remote_text(texts[i].id));
+    }
+    cordon_json_key(&json, "metadata");
+    cordon_json_object_begin(&json);
+    cordon_json_key(&json, "source");
+    cordon_json_text(&json, "cordon");
+    cordon_json_object_end(&json);
+    cordon_json_key(&json, "waitReady");
+    cordon_json_bool(&json, true);
+    cordon_json_object_end(&json);
+}
+
+/* Takes what an answer says of the session; its state is left in `said`. */
+static int take_session(struct state *state, const struct cordon_http_answer *answer, char said[64],
+                        struct cordon_error *err)
+{
+    struct cordon_value root, session;
+    *said = '\0';
+    if (cordon_value_parse(answer->body.data ? answer->body.data : "", answer->body.size, &root, NULL) < 0 ||
+        !cordon_value_member(&root, "session", &session))
+        return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE,
+                           "Tenki: the answer about a session can not be read");
+    if (!*state->id)
+        (void)cordon_value_text(&session, "id", state->id, sizeof state->id);
+    (void)cordon_value_text(&session, "state", said, 64);
+    take_credential(state, &root);
+    return *state->id ? 0
+                      : cordon_fail(err, -EBADMSG, CORDON_ERROR_UNAVAILABLE,
+                                    "Tenki: making a session was answered without its id");
+}
+
+static int await_running(struct cordon_run *run, char said[64], struct cordon_error *err)
+{
+    struct cordon_http_answer answer;
+    int r = 0;
+    while (r == 0 && !strstr(said, "RUNNING")) {
+        if (strstr(said, "TERMINAT"))
+            return cordon_fail(err, -ECONNABORTED, CORDON_ERROR_UNAVAILABLE, "Tenki: the session ended before it ran");
+        if (cordon_now_us() + POLL_US >= run->deadline_us)
+            return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE, "Tenki: the session did not run in time (%s)",
+                               said);
+        r = cordon_http_pause(cordon_now_us() + POLL_US, run->cancel_fd, err); /* there is no call that waits */
+        if (r < 0)
+            break;
+        r = about_session(run, "GetSession", CORDON_HTTP_RETRY_SAFE, &answer, err);
+        if (r == 0)
+            r = take_session(run->state, &answer, said, err);
+        cordon_buf_done(&answer.body);
+    }
+    return r;
+}
+
+static int create(struct cordon_run *run, struct cordon_error *err)
+{
+    char said[64];
+    struct state *state = run->state;
+    struct cordon_buf body = CORDON_BUF_INIT(65536);
+    struct cordon_http_answer answer;
+    struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
+    write_create(run, &body);
+    int r = control(&call, "CreateSession", &body, &answer, err); /* never sent twice */
+    if (r == 0)
+        r = take_session(state, &answer, said, err);
+    cordon_buf_done(&answer.body);
+    cordon_buf_done(&body);
+    if (r == 0)
+        r = await_running(run, said, err);
+    if (r == 0 && (!*state->credential || !*state->endpoint))
+        r = mint(run, err);
+    bool safe = strncmp(state->endpoint, "https://", 8) == 0 || cordon_url_is_loopback(state->endpoint);
+    if (r == 0 && (!*state->credential || !safe))
+        r = cordon_fail(err, -EBADMSG, CORDON_ERROR_UNAVAILABLE,
+                        "Tenki: the session came without a credential or without an https address for its data");
+    return r;
+}
+
+static void destroy(struct cordon_run *run)
+{
+    struct cordon_http_answer answer;
+    struct cordon_error err = {0};
+    struct state *state = run->state;
+    cordon_buf_done(&state->out);
+    cordon_buf_done(&state->errors);
+    cordon_buf_done(&state->file);
+    if (!*state->id)
+        return;
+    int r = about_session(run, "TerminateSession", CORDON_HTTP_RETRY_SAFE, &answer, &err);
+    if (r < 0 && answer.status != 404)
+        cordon_log(CORDON_LOG_WARN, "a session could not be ended; it ends by its own lifetime", "backend",
+                   service.name, "session", state->id, "error", err.message, NULL);
+    cordon_buf_done(&answer.body);
+    explicit_bzero(state->credential, sizeof state->credential);
+}
+
+/* --- files --- */
+
+static void begin_file(struct cordon_json *json, const struct state *state, const char *path)
+{
+    cordon_json_object_begin(json);
+    cordon_json_key(json, "request");
+    begin_session(json, state);
+    cordon_json_key(json, "path");
+    cordon_json_text(json, path);
+}
+
+static int put(struct cordon_run *run, const char *path, struct cordon_bytes content, struct cordon_error *err)
+{
+    struct cordon_buf body = CORDON_BUF_INIT(content.size * 2 + 8192);
+    struct cordon_json json = {.buf = &body};
+    struct cordon_http_answer answer;
+    begin_file(&json, run->state, path);
+    cordon_json_key(&json, "content");
+    cordon_json_base64(&json, content.data, content.size);
+    cordon_json_object_end(&json);
+    cordon_json_object_end(&json);
+    int r = data(run, "WriteFile", &body, 0, &answer, err);
+    cordon_buf_done(&answer.body);
+    cordon_buf_done(&body);
+    return r;
+}
+
+static int read_file(struct cordon_run *run, const char *path, size_t max, struct cordon_buf *to,
+                     struct cordon_error *err)
+{
+    struct cordon_buf body = CORDON_BUF_INIT(8192);
+    struct cordon_json json = {.buf = &body};
+    struct cordon_http_answer answer;
+    struct cordon_value root, response, content;
+    begin_file(&json, run->state, path);
+    cordon_json_object_end(&json);
+    cordon_json_object_end(&json);
+    *to = CORDON_BUF_INIT(max);
+    int r = data(run, "ReadFile", &body, max / 3 * 4 + 65536, &answer, err);
+    if (r == 0 && cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) < 0)
+        r = cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "Tenki: the answer to ReadFile can not be read");
+    if (r == 0 && cordon_value_member(&root, "response", &response))
+        root = response;
+    if (r == 0 && cordon_value_member(&root, "content", &content)) { /* absent: empty */
+        cordon_autofree char *plain = malloc(content.size + 1);
+        ssize_t size = plain && content.kind == CORDON_VALUE_STRING ? cordon_value_string(&content, plain) : -EBADMSG;
+        if (size < 0 || cordon_buf_unbase64(to, plain, (size_t)size) < 0)
+            r = cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "Tenki: a file's content can not be read");
+    }
+    cordon_buf_done(&answer.body);
+    cordon_buf_done(&body);
+    return r;
+}
+
+static int get(struct cordon_run *run, const char *path, struct cordon_error *err)
+{
+    struct state *state = run->state;
+    uint64_t max = run->request->limits.artifacts_bytes + (32u << 20);
+    cordon_buf_done(&state->file);
+    state->file_given = false;
+    return read_file(run, path, max < ANSWER_LIMIT ? (size_t)max : ANSWER_LIMIT, &state->file, err);
+}
+
+static int get_next(struct cordon_run *run, struct cordon_bytes *ret, struct cordon_error *err)
+{
+    struct state *state = run->state;
+    if (state->file_given || !state->file.size)
+        return 0;
+    state->file_given = true;
+    *ret = (struct cordon_bytes){state->file.data, state->file.size};
+    return 1;
+}
+
+/* --- commands --- */
+
+static size_t output_max(void)
+{
+    return (size_t)cordon_remote_number(CORDON_SET_TENKI_MAX_OUTPUT_BYTES) + 1; /* so that too much is seen as such */
+}
+
+/* Output goes into files, cut so that they can be read at all. */
+static void write_command(const struct cordon_run *run, const char *command, uint64_t limit_ms, struct cordon_buf *to)
+{
+    struct cordon_json json = {.buf = to};
+    struct cordon_buf text = CORDON_BUF_INIT(1u << 20);
+    char limit[32];
+    (void)snprintf(limit, sizeof limit, "%llus", (unsigned long long)(limit_ms + 999) / 1000 + 5); /* fits */
+    (void)cordon_buf_appends(&text, "( ");
+    (void)cordon_buf_appends(&text, command);
+    (void)cordon_buf_appendf(&text, " ) >%s.out 2>%s.err </dev/null; s=$?; truncate -s '<%zu' %s.out %s.err; exit $s",
+                             run->folder, run->folder, output_max(), run->folder, run->folder);
+    begin_session(&json, run->state);
+    cordon_json_key(&json, "command");
+    cordon_json_text(&json, "sh");
+    cordon_json_key(&json, "args");
+    cordon_json_array_begin(&json);
+    cordon_json_text(&json, "-c");
+    cordon_json_text(&json, text.failed ? "exit 125" : text.data);
+    cordon_json_array_end(&json);
+    cordon_json_key(&json, "timeout");
+    cordon_json_text(&json, limit);
+    cordon_json_object_end(&json);
+    to->failed = to->failed || text.failed;
+    cordon_buf_done(&text);
+}
+
+static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, struct cordon_error *err)
+{
+    struct state *state = run->state;
+    struct cordon_buf body = CORDON_BUF_INIT(2u << 20);
+    struct cordon_http_answer answer;
+    struct cordon_value root, execution, code;
+    char status[64] = "";
+    int64_t number = 0;
+    cordon_buf_done(&state->out);
+    cordon_buf_done(&state->errors);
+    state->stage = 0;
+    write_command(run, command, limit_ms, &body);
+    struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
+    call.deadline_us =
+        limit_ms ? cordon_now_us() + (limit_ms + 10000) * 1000 : run->deadline_us; /* it answers at the end */
+    int r = control(&call, "ExecuteCommand", &body, &answer, err);                 /* never sent twice */
+    if (r < 0 && answer.status >= 500 && err && answer.status != 501)
+        err->kind = CORDON_ERROR_INFRASTRUCTURE; /* it may have run */
+    if (r == 0 && (cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) < 0 ||
+                   !cordon_value_member(&root, "execution", &execution)))
+        r = cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "Tenki: the answer to a command can not be read");
+    if (r == 0) {
+        (void)cordon_value_text(&execution, "status", status, sizeof status);
+        if (cordon_value_member(&execution, "exitCode", &code))
+            (void)cordon_value_integer(&code, &number); /* stays 0, which an absent one means */
+        state->exit_code = (int)number;
+        state->timed_out = strstr(status, "TIMED_OUT");
+        state->ended_us = cordon_now_us();
+    }
+    cordon_buf_done(&answer.body);
+    cordon_buf_done(&body);
+    return r;
+}
+
+static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, struct cordon_error *err)
+{
+    struct state *state = run->state;
+    uint64_t kept = run->deadline_us;
+    char path[sizeof run->folder + 8];
+    while (state->stage < 2) {
+        bool errors = state->stage++;
+        struct cordon_buf *to = errors ? &state->errors : &state->out;
+        (void)snprintf(path, sizeof path, "%s.%s", run->folder, errors ? "err" : "out"); /* fits */
+        run->deadline_us = cordon_now_us() + 30000000u; /* the program has ended: its time does not count any more */
+        int r = read_file(run, path, output_max() + 1, to, err);
+        run->deadline_us = kept;
+        if (r < 0)
+            return r == -ETIMEDOUT ? -EIO : r;
+        *ret = (struct cordon_remote_output){.type = errors ? CORDON_REMOTE_STDERR : CORDON_REMOTE_STDOUT,
+                                             .data = {to->data, to->size}};
+        if (to->size)
+            return 1;
+    }
+    if (state->stage++ > 2)
+        return 0;
+    *ret = (struct cordon_remote_output){.type = CORDON_REMOTE_EXIT,
+                                         .exit_code = state->exit_code,
+                                         .timed_out = state->timed_out,
+                                         .ended_us = state->ended_us};
+    return 1;
+}
+
+/* --- the rest --- */
+
+static enum cordon_isolation isolation(void)
+{
+    return CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+}
+
+static const char *folder(void)
+{
+    return "/home/tenki";
+}
+
+static const char *python(void)
+{
+    return "python3";
+}
+
+static const char *node(void)
+{
+    return "node";
+}
+
+static int configured(struct cordon_error *err)
+{
+    const char *url = cordon_remote_text(CORDON_SET_TENKI_API_URL);
+    if (!*cordon_remote_text(CORDON_SET_TENKI_API_KEY))
+        return cordon_remote_unset(&service, "Tenki API key is required (CORDON_TENKI_API_KEY)", err);
+    if (cordon_remote_true(CORDON_SET_TENKI_PROJECT_ID_REQUIRED) && !*cordon_remote_text(CORDON_SET_TENKI_PROJECT_ID))
+        return cordon_remote_unset(&service,
+                                   "Tenki project_id is required (CORDON_TENKI_PROJECT_ID; "
+                                   "CORDON_TENKI_PROJECT_ID_REQUIRED=false where the account has none)",
+                                   err);
+    if (strncmp(url, "https://", 8) != 0 && !(strncmp(url, "http://", 7) == 0 && cordon_url_is_loopback(url)))
+        return cordon_remote_unset(
+            &service, "CORDON_TENKI_API_URL must begin with https:// (http:// only for this machine)", err);
+    return 0;
+}
+
+static const struct cordon_remote_service service = {
+    .name = "tenki",
+    .title = "Tenki",
+    .state_size = sizeof(struct state),
+    .isolation = isolation,
+    .folder = folder,
+    .python = python,
+    .node = node,
+    .max_output = CORDON_SET_TENKI_MAX_OUTPUT_BYTES,
+    .max_artifacts = CORDON_SET_TENKI_MAX_ARTIFACTS,
+    .max_artifact_bytes = CORDON_SET_TENKI_MAX_ARTIFACT_BYTES,
+    .configured = configured,
+    .create = create,
+    .put = put,
+    .exec = exec,
+    .exec_next = exec_next,
+    .get = get,
+    .get_next = get_next,
+    .destroy = destroy,
+};
+
+static const struct cordon_capabilities *capabilities(void)
+{
+    static struct cordon_capabilities kept;
+    struct cordon_capabilities now;
+    memset(&now, 0, sizeof now); /* its padding is compared, too */
+    now.struct_size = sizeof now;
+    now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    now.deny_all_egress = now.files = now.artifacts = true;
+    now.network = cordon_remote_true(CORDON_SET_TENKI_ALLOW_OUTBOUND);
+    now.languages = "python,javascript,bash";
+    now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_TENKI_TIMEOUT_S);
+    return cordon_remote_capabilities(&kept, &now);
+}
+
+static int ask(struct cordon_error *err)
+{
+    struct cordon_buf body = CORDON_BUF_INIT(16);
+    struct cordon_http_answer answer;
+    struct cordon_http_call call = {
+        .deadline_us = cordon_now_us() + 10000000u, .cancel_fd = -1, .retry = CORDON_HTTP_RETRY_SAFE};
+    (void)cordon_buf_appends(&body, "{}"); /* sticky */
+    int r = control(&call, "WhoAmI", &body, &answer, err);
+    cordon_buf_done(&answer.body);
+    cordon_buf_done(&body);
+    return r;
+}
+
+static int probe(struct cordon_error *err)
+{
+    static struct cordon_remote_probe kept;
+    return cordon_remote_probe(&kept, &service, ask, err);
+}
+
+static int run_open(const struct cordon_request *request, struct cordon_run **ret, struct cordon_error *err)
+{
+    return cordon_remote_run_open(&service, request, ret, err);
+}
+
+const struct cordon_backend cordon_backend_tenki = {
+    .abi_version = CORDON_ABI_VERSION,
+    .struct_size = sizeof cordon_backend_tenki,
+    .name = "tenki",
+    .capabilities = capabilities,
+    .probe = probe,
+    .run_open = run_open,
+    .run_next = cordon_remote_run_next,
+    .run_close = cordon_remote_run_close,
+};
