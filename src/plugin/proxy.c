@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gateway's end of plugins: one struct cordon_backend each that speaks to the plugin's host. A host that died is
+ * started again for the next run; one that hangs in a run beyond the run's time is killed, and its other runs end with
+ * that as their outcome.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "core/registry.h"
+#include "plugin/plugin.h"
+#include "plugin/wire.h"
+
+#define LAUNCHER_SOCKET 3
+#define HELLO_US 10000000u
+#define LAUNCH_US 5000000u
+#define OPEN_US 60000000u
+#define PROBE_US 15000000u
+#define GRACE_US 5000000u
+#define CANCEL_US 2000000u
+
+struct plugin {
+    struct cordon_plugin_found found;
+    struct cordon_wire_hello hello; /* of the first host: what is declared does not change */
+    struct cordon_backend backend;
+    pthread_mutex_t lock; /* host */
+    int host;             /* its first socket; -1: none runs */
+    uint32_t generation;  /* of hosts */
+};
+
+static struct plugin plugins[CORDON_PLUGINS_MAX];
+static size_t plugin_count;
+static pthread_mutex_t launcher_lock = PTHREAD_MUTEX_INITIALIZER;
+static int launcher = -1;
+static pid_t launcher_pid;
+
+struct cordon_run {
+    struct plugin *plugin;
+    int fd;
+    uint32_t generation;
+    int cancel_fd;
+    uint64_t deadline_us, opened_us;
+    size_t event_max;
+    struct cordon_buf in;
+    size_t used;
+    bool cancelled, done;
+    struct cordon_wire_event event;
+};
+
+/* --- hosts --- */
+
+static int wait_readable(int fd, uint64_t deadline_us)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    for (;;) {
+        uint64_t now = cordon_now_us();
+        int r = poll(&wait, 1, deadline_us > now ? (int)((deadline_us - now + 999) / 1000) : 0);
+        if (r > 0)
+            return 0;
+        if (r == 0)
+            return -ETIMEDOUT;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+static int order(char what, const struct plugin *plugin)
+{
+    char message[2] = {what, (char)(plugin - plugins)};
+    return send(launcher, message, 2, MSG_NOSIGNAL) == 2 ? 0 : -errno;
+}
+
+/* A new host's socket, from the launcher. */
+static int launch(const struct plugin *plugin, int *ret)
+{
+    char ok;
+    size_t count = 1;
+    pthread_mutex_lock(&launcher_lock);
+    int r = order(CORDON_PLUGIN_START, plugin);
+    if (r == 0)
+        r = wait_readable(launcher, cordon_now_us() + LAUNCH_US);
+    if (r == 0 && (cordon_recv_fds(launcher, &ok, 1, ret, &count, 0) != 1 || count != 1))
+        r = -EPIPE;
+    pthread_mutex_unlock(&launcher_lock);
+    return r;
+}
+
+/* Reads what a host says first. */
+static int read_hello(int fd, struct cordon_wire_hello *ret, struct cordon_error *err)
+{
+    struct cordon_buf in = CORDON_BUF_INIT(128u << 10);
+    struct cordon_wire_frame frame;
+    size_t used;
+    char *room = cordon_buf_reserve(&in, 65536);
+    int r = room ? wait_readable(fd, cordon_now_us() + HELLO_US) : -ENOMEM;
+    ssize_t n = r == 0 ? recv(fd, room, 65536, 0) : -1;
+    in.size = n > 0 ? (size_t)n : 0;
+    if (r == -ETIMEDOUT)
+        r = cordon_fail(err, r, CORDON_ERROR_UNAVAILABLE, "it did not say hello within %u s", HELLO_US / 1000000);
+    else if (n <= 0)
+        r = cordon_fail(err, -EPIPE, CORDON_ERROR_UNAVAILABLE, "its process died while it was loaded");
+    else if (cordon_wire_next(&in, 65536, &frame, &used) != 1)
+        r = cordon_fail(err, -EBADMSG, CORDON_ERROR_UNAVAILABLE, "its first words can not be read");
+    else if (frame.type == CORDON_WIRE_ERROR)
+        r = cordon_wire_get_error(&frame, err) < 0 ? -EBADMSG : err->code;
+    else if (frame.type != CORDON_WIRE_HELLO || cordon_wire_get_hello(&frame, ret) < 0)
+        r = cordon_fail(err, -EBADMSG, CORDON_ERROR_UNAVAILABLE, "its first words can not be read");
+    cordon_buf_done(&in);
+    return r;
+}
+
+/* The lock is held. */
+static int start_host(struct plugin *plugin, struct cordon_wire_hello *hello, struct cordon_error *err)
+{
+    int fd = -1;
+    int r = launch(plugin, &fd);
+    if (r < 0)
+        return cordon_fail(err, r, CORDON_ERROR_UNAVAILABLE, "a process for the plugin %s could not be started",
+                           plugin->found.name);
+    r = read_hello(fd, hello, err);
+    if (r < 0) {
+        cordon_error_context(err, "the plugin %s", plugin->found.name);
+        cordon_close(&fd);
+        return r;
+    }
+    plugin->host = fd;
+    plugin->generation++;
+    return 0;
+}
+
+/* Gives a host one end of a new socket: that of a run or a probe. Once more with a new host, if the old one is gone. */
+static int call_host(struct plugin *plugin, char what, int *ret, uint32_t *generation, struct cordon_error *err)
+{
+    int pair[2], r = 0;
+    struct cordon_wire_hello hello;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return cordon_fail_errno(err, -errno, "calling the plugin %s", plugin->found.name);
+    pthread_mutex_lock(&plugin->lock);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        if (plugin->host < 0)
+            r = start_host(plugin, &hello, err);
+        if (r < 0 || cordon_send_fds(plugin->host, &what, 1, &pair[1], 1, MSG_DONTWAIT) == 1)
+            break;
+        cordon_close(&plugin->host);
+        if (attempt == 1)
+            r = cordon_fail(err, -EPIPE, CORDON_ERROR_UNAVAILABLE, "the plugin %s can not be reached",
+                            plugin->found.name);
+    }
+    *generation = plugin->generation;
+    pthread_mutex_unlock(&plugin->lock);
+    cordon_close(&pair[1]);
+    if (r < 0)
+        cordon_close(&pair[0]);
+    else
+        *ret = pair[0];
+    return r;
+}
+
+static void kill_host(struct plugin *plugin, uint32_t generation, const char *why)
+{
+    pthread_mutex_lock(&plugin->lock);
+    bool current = plugin->generation == generation && plugin->host >= 0;
+    if (current)
+        cordon_close(&plugin->host);
+    pthread_mutex_unlock(&plugin->lock);
+    if (!current)
+        return;
+    cordon_log(CORDON_LOG_ERROR, "a plugin's process is ended", "name", plugin->found.name, "distribution",
+               plugin->found.distribution, "why", why, NULL);
+    pthread_mutex_lock(&launcher_lock);
+    (void)order(CORDON_PLUGIN_KILL, plugin); /* a lost launcher has taken it along */
+    pthread_mutex_unlock(&launcher_lock);
+}
+
+/* --- a run --- */
+
+static int fail_lost(const struct cordon_run *run, struct cordon_error *err)
+{
+    return cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE, "the process of the plugin %s died",
+                       run->plugin->found.name);
+}
+
+/* Waits for the host's words, the client's end, or the end of time. */
+static int await(struct cordon_run *run, struct cordon_error *err)
+{
+    uint64_t now = cordon_now_us();
+    struct pollfd fds[] = {{.fd = run->fd, .events = POLLIN},
+                           {.fd = run->cancelled ? -1 : run->cancel_fd, .events = POLLRDHUP}};
+    int ms = run->deadline_us > now ? (int)((run->deadline_us - now) / 1000) + 1 : 0;
+    int r = poll(fds, 2, ms);
+    if (r < 0 && errno != EINTR)
+        return cordon_fail_errno(err, -errno, "waiting for the plugin %s", run->plugin->found.name);
+    if (r > 0 && fds[1].revents) {
+        run->cancelled = true;
+        run->deadline_us = now + CANCEL_US;
+        (void)shutdown(run->fd, SHUT_WR); /* the plugin's cancel_fd */
+    }
+    if (r > 0 && fds[0].revents)
+        return 1;
+    if (cordon_now_us() < run->deadline_us)
+        return 0;
+    kill_host(run->plugin, run->generation, "a run did not end by its time");
+    return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_INFRASTRUCTURE,
+                       "the plugin %s did not end the run by its time; its process was ended", run->plugin->found.name);
+}
+
+static int next_frame(struct cordon_run *run, struct cordon_wire_frame *frame, struct cordon_error *err)
+{
+    cordon_buf_consume(&run->in, run->used);
+    run->used = 0;
+    for (;;) {
+        int r = cordon_wire_next(&run->in, run->event_max, frame, &run->used);
+        if (r > 0)
+            return 0;
+        if (r < 0)
+            return cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE, "what the plugin %s says can not be read",
+                               run->plugin->found.name);
+        r = await(run, err);
+        if (r < 0)
+            return r;
+        char *room = r > 0 ? cordon_buf_reserve(&run->in, 65536) : NULL;
+        if (r > 0 && !room)
+            return cordon_fail_errno(err, -ENOMEM, "reading what the plugin %s says", run->plugin->found.name);
+        ssize_t n = room ? recv(run->fd, room, 65536, MSG_DONTWAIT) : 1;
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return fail_lost(run, err);
+        run->in.size += room && n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* Sends the request; the host may take it in slowly, but not for ever. */
+static int send_request(struct cordon_run *run, const struct cordon_request *request, struct cordon_error *err)
+{
+    struct cordon_buf out = CORDON_BUF_INIT(1u << 30);
+    int r = 0;
+    cordon_wire_put_request(&out, request);
+    if (out.failed)
+        r = cordon_fail_errno(err, -ENOMEM, "calling the plugin %s", run->plugin->found.name);
+    for (size_t at = 0; r == 0 && at < out.size;) {
+        struct pollfd fds[] = {{.fd = run->fd, .events = POLLOUT}, {.fd = run->cancel_fd, .events = POLLRDHUP}};
+        uint64_t now = cordon_now_us();
+        (void)poll(fds, 2,
+                   run->deadline_us > now ? (int)((run->deadline_us - now) / 1000) + 1 : 0); /* told by what follows */
+        ssize_t n = send(run->fd, out.data + at, out.size - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        at += n > 0 ? (size_t)n : 0;
+        if (fds[1].revents)
+            r = cordon_fail(err, -ECANCELED, CORDON_ERROR_CANCELLED, "the run was cancelled: its client left");
+        else if (n < 0 && errno != EAGAIN && errno != EINTR)
+            r = fail_lost(run, err);
+        else if (cordon_now_us() >= run->deadline_us)
+            r = cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE, "the plugin %s does not take the run in",
+                            run->plugin->found.name);
+    }
+    cordon_buf_done(&out);
+    return r;
+}
+
+static void run_close(struct cordon_run *run)
+{
+    if (!run)
+        return;
+    cordon_close(&run->fd); /* the host's end: the plugin's run is closed */
+    cordon_buf_done(&run->in);
+    free(run);
+}
+
+static int await_opened(struct cordon_run *run, struct cordon_error *err)
+{
+    struct cordon_wire_frame frame;
+    int r = next_frame(run, &frame, err);
+    if (r < 0 && err->kind == CORDON_ERROR_INFRASTRUCTURE && !run->cancelled)
+        err->kind = CORDON_ERROR_UNAVAILABLE; /* no program has begun that we know of: it is the plugin's to say so */
+    if (r < 0)
+        return run->cancelled
+                   ? cordon_fail(err, -ECANCELED, CORDON_ERROR_CANCELLED, "the run was cancelled: its client left")
+                   : r;
+    if (frame.type == CORDON_WIRE_OPENED)
+        return 0;
+    if (frame.type == CORDON_WIRE_ERROR && cordon_wire_get_error(&frame, err) == 0)
+        return err->code;
+    return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "what the plugin %s says can not be read",
+                       run->plugin->found.name);
+}
+
+static int run_open(struct plugin *plugin, const struct cordon_request *request, struct cordon_run **ret,
+                    struct cordon_error *err)
+{
+    struct cordon_error own = {0};
+    struct cordon_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return cordon_fail_errno(err, -ENOMEM, "starting a run");
+    uint64_t largest = request->limits.artifact_bytes > (20u << 20) ? request->limits.artifact_bytes : 20u << 20;
+    run->plugin = plugin;
+    run->fd = -1;
+    run->cancel_fd = request->cancel_fd;
+    run->event_max = (size_t)largest + CORDON_WIRE_SPARE;
+    run->in = CORDON_BUF_INIT(run->event_max + 131072);
+    run->deadline_us = cordon_now_us() + OPEN_US;
+    int r = call_host(plugin, CORDON_PLUGIN_RUN, &run->fd, &run->generation, &own);
+    if (r == 0)
+        r = send_request(run, request, &own);
+    if (r == 0)
+        r = await_opened(run, &own);
+    run->opened_us = cordon_now_us();
+    run->deadline_us = run->opened_us + request->limits.timeout_ms * 1000 + GRACE_US;
+    if (r < 0) {
+        run_close(run);
+        if (err)
+            *err = own;
+        return r;
+    }
+    *ret = run;
+    return 0;
+}
+
+/* What a plugin may not decide: whose run this was, and how well it was isolated. */
+static void own_outcome(struct cordon_run *run)
+{
+    struct cordon_outcome *outcome = &run->event.outcome;
+    outcome->struct_size = sizeof *outcome;
+    (void)snprintf(outcome->backend, sizeof outcome->backend, "%.31s", run->plugin->found.name);
+    if (outcome->isolation > run->plugin->hello.capabilities.isolation)
+        outcome->isolation = run->plugin->hello.capabilities.isolation;
+}
+
+static int give_lost(struct cordon_run *run, const struct cordon_error *err, struct cordon_event *event)
+{
+    struct cordon_outcome *outcome = &run->event.outcome;
+    *outcome = (struct cordon_outcome){.cause = run->cancelled ? CORDON_CAUSE_CANCELLED : CORDON_CAUSE_INFRASTRUCTURE,
+                                       .exit_code = -1,
+                                       .isolation = run->plugin->hello.capabilities.isolation,
+                                       .run_us = cordon_now_us() - run->opened_us};
+    (void)snprintf(outcome->message, sizeof outcome->message, "%.255s",
+                   run->cancelled ? "the run was cancelled: its client left" : err->message);
+    own_outcome(run);
+    run->done = true;
+    *event = (struct cordon_event){.type = CORDON_EVENT_OUTCOME, .outcome = outcome};
+    return 1;
+}
+
+static int run_next(struct cordon_run *run, struct cordon_event *event)
+{
+    struct cordon_wire_frame frame;
+    struct cordon_error err = {0};
+    if (run->done)
+        return 0;
+    int r = next_frame(run, &frame, &err);
+    if (r == 0 && (frame.type != CORDON_WIRE_EVENT || cordon_wire_get_event(&frame, &run->event) < 0))
+        r = cordon_fail(&err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "what the plugin %s says can not be read",
+                        run->plugin->found.name);
+    if (r < 0)
+        return give_lost(run, &err, event);
+    if (run->event.event.type == CORDON_EVENT_OUTCOME) {
+        own_outcome(run);
+        run->done = true;
+    }
+    *event = run->event.event;
+    return 1;
+}
+
+static int probe(struct plugin *plugin, struct cordon_error *err)
+{
+    struct cordon_run run = {
+        .plugin = plugin, .fd = -1, .cancel_fd = -1, .event_max = 65536, .in = CORDON_BUF_INIT(256u << 10)};
+    struct cordon_error own = {0};
+    run.deadline_us = cordon_now_us() + PROBE_US;
+    int r = call_host(plugin, CORDON_PLUGIN_PROBE, &run.fd, &run.generation, &own);
+    if (r == 0)
+        r = await_opened(&run, &own);
+    cordon_close(&run.fd);
+    cordon_buf_done(&run.in);
+    if (r < 0 && err)
+        *err = own;
+    return r;
+}
+
+/* --- the interface has no place for "which plugin": one set of functions each --- */
+
+#define PLUGINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define FUNCTIONS(n)                                                                                                   \
+    static const struct cordon_capabilities *capabilities_##n(void)                                                    \
+    {                                                                                                                  \
+        return &plugins[n].hello.capabilities;                                                                         \
+    }                                                                                                                  \
+    static int probe_##n(struct cordon_error *err)                                                                     \
+    {                                                                                                                  \
+        return probe(&plugins[n], err);                                                                                \
+    }                                                                                                                  \
+    static int open_##n(const struct cordon_request *request, struct cordon_run **ret, struct cordon_error *err)       \
+    {                                                                                                                  \
+        return run_open(&plugins[n], request, ret, err);                                                               \
+    }
+PLUGINS(FUNCTIONS)
+#define BACKEND(n)                                                                                                     \
+    {.abi_version = CORDON_ABI_VERSION,                                                                                \
+     .struct_size = sizeof(struct cordon_backend),                                                                     \
+     .capabilities = capabilities_##n,                                                                                 \
+     .probe = probe_##n,                                                                                               \
+     .run_open = open_##n,                                                                                             \
+     .run_next = run_next,                                                                                             \
+     .run_close = run_close},
+static const struct cordon_backend backends[] = {PLUGINS(BACKEND)};
+_Static_assert(sizeof backends / sizeof *backends == CORDON_PLUGINS_MAX, "one set of functions a plugin");
+
+/* --- loading --- */
+
+static void launcher_child(int end, uid_t uid, gid_t gid, const struct cordon_plugin_found *found, size_t count)
+    __attribute__((noreturn));
+static void launcher_child(int end, uid_t uid, gid_t gid, const struct cordon_plugin_found *found, size_t count)
+{
+    char uid_text[16], gid_text[16];
+    const char *argv[CORDON_PLUGINS_MAX * 2 + 8] = {"cordon", "--role", "plugins", uid_text, gid_text};
+    sigset_t none;
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);                    /* can't fail */
+    (void)snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid); /* fits */
+    (void)snprintf(gid_text, sizeof gid_text, "%u", (unsigned)gid);
+    for (size_t i = 0; i < count; i++) {
+        argv[5 + 2 * i] = found[i].name;
+        argv[6 + 2 * i] = found[i].library;
+    }
+    (void)setpgid(0, 0); /* the terminal's ^C is for who started us */
+    if (dup2(end, LAUNCHER_SOCKET) < 0 || (end == LAUNCHER_SOCKET && fcntl(end, F_SETFD, 0) < 0))
+        _exit(125);
+    (void)close_range(LAUNCHER_SOCKET + 1, ~0u, 0); /* an older kernel: they are close-on-exec */
+    (void)execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+    _exit(125);
+}
+
+static int start_launcher(uid_t uid, gid_t gid, const struct cordon_plugin_found *found, size_t count,
+                          struct cordon_error *err)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return cordon_fail_errno(err, -errno, "starting the plugins");
+    launcher_pid = fork();
+    if (launcher_pid == 0)
+        launcher_child(pair[1], uid, gid, found, count);
+    int r = launcher_pid < 0 ? -errno : 0;
+    cordon_close(&pair[1]);
+    launcher = pair[0];
+    return r < 0 ? cordon_fail_errno(err, r, "starting the plugins") : 0;
+}
+
+static void load_one(size_t i)
+{
+    struct plugin *plugin = &plugins[i];
+    struct cordon_error err = {0};
+    pthread_mutex_lock(&plugin->lock);
+    int r = start_host(plugin, &plugin->hello, &err);
+    pthread_mutex_unlock(&plugin->lock);
+    plugin->hello.capabilities.languages = plugin->hello.languages; /* the copy's own */
+    plugin->hello.capabilities.egress_exceptions = plugin->hello.egress_exceptions;
+    plugin->backend = backends[i];
+    plugin->backend.name = plugin->found.name;
+    if (r == 0)
+        r = cordon_registry_add(&plugin->backend, &err);
+    if (r < 0)
+        cordon_log(CORDON_LOG_WARN, "a plugin is skipped", "name", plugin->found.name, "distribution",
+                   plugin->found.distribution, "why", err.message, NULL);
+    else
+        cordon_log(CORDON_LOG_INFO, "a plugin is loaded", "name", plugin->found.name, "distribution",
+                   plugin->found.distribution, NULL);
+}
+
+int cordon_plugins_load(const struct cordon_settings *settings, uid_t uid, gid_t gid, struct cordon_error *err)
+{
+    struct cordon_plugin_found *found = calloc(CORDON_PLUGINS_MAX, sizeof *found);
+    if (!found)
+        return cordon_fail_errno(err, -ENOMEM, "looking for plugins");
+    plugin_count = cordon_plugins_find(settings, found, CORDON_PLUGINS_MAX);
+    int r = plugin_count ? start_launcher(uid, gid, found, plugin_count, err) : 0;
+    for (size_t i = 0; r == 0 && i < plugin_count; i++) {
+        plugins[i] = (struct plugin){.found = found[i], .host = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
+        load_one(i);
+    }
+    free(found);
+    return r;
+}
+
+void cordon_plugins_stop(void)
+{
+    for (size_t i = 0; i < plugin_count; i++)
+        cordon_close(&plugins[i].host);
+    cordon_close(&launcher); /* which ends it, and it the hosts */
+    while (launcher_pid > 0 && waitpid(launcher_pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    launcher_pid = 0;
+}
