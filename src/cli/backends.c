@@ -31,15 +31,18 @@ static int ask_daemon(int fd, struct cordon_buf *to, struct cordon_error *err)
     return r;
 }
 
-static int ask_ourselves(struct cordon_buf *to)
+static int ask_ourselves(const struct cordon_settings *settings, struct cordon_buf *to, struct cordon_error *err)
 {
     struct cordon_json json = {.buf = to};
     struct cordon_oneshot oneshot;
-    cordon_registry_setup(cordon_backend_builtin);
+    int r = cordon_cli_backends_load(settings, err);
+    if (r < 0)
+        return r;
     /* Without one, each backend says in its own words why it can't run code. */
     (void)cordon_oneshot_start(&(struct cordon_oneshot_options){.template_fd = -1}, &oneshot, NULL);
     cordon_door_backends_write(&json);
     cordon_oneshot_stop(&oneshot);
+    cordon_cli_backends_drop();
     return to->failed ? -ENOMEM : 0;
 }
 
@@ -108,7 +111,9 @@ static int act(const struct cordon_settings *settings, bool json, struct cordon_
 {
     struct cordon_buf text = CORDON_BUF_INIT(1u << 20);
     cordon_autoclose int daemon = cordon_daemon_connect(settings, err);
-    int r = daemon == -ENOENT ? ask_ourselves(&text) : daemon < 0 ? daemon : ask_daemon(daemon, &text, err);
+    int r = daemon == -ENOENT ? ask_ourselves(settings, &text, err)
+            : daemon < 0      ? daemon
+                              : ask_daemon(daemon, &text, err);
     if (r == -ENOMEM)
         r = cordon_fail_errno(err, r, "listing the backends");
     while (text.size && text.data[text.size - 1] == '\n')

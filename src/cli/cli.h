@@ -8,6 +8,7 @@
 
 int cordon_cli_run(int argc, char **argv);
 int cordon_cli_backends(int argc, char **argv);
+int cordon_cli_conformance(int argc, char **argv);
 int cordon_cli_doctor(int argc, char **argv);
 int cordon_cli_config(int argc, char **argv);
 int cordon_cli_key(int argc, char **argv);
@@ -30,5 +31,9 @@ int cordon_cli_print(struct cordon_buf *buf);
 /* Settings from the environment, file (NULL: none) and flags (NULL: none), warnings on stderr. */
 int cordon_cli_settings(const char *file, const char *const *flags, struct cordon_settings **ret,
                         struct cordon_error *err);
+
+/* The backends of this process, remote ones and plugins included, for commands that run code without a daemon. */
+int cordon_cli_backends_load(const struct cordon_settings *settings, struct cordon_error *err);
+void cordon_cli_backends_drop(void);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/sanitize.h"
 #include "cli/cli.h"
+#include "plugin/plugin.h"
 #include "supervisor/roles.h"
 #include "warden/unpack.h"
 
@@ -18,6 +19,7 @@ static const struct command {
     {"run", cordon_cli_run, "run a program in the sandbox"},
     {"serve", cordon_supervisor_main, "serve the sandbox over HTTP"},
     {"backends", cordon_cli_backends, "list the backends and what each can enforce"},
+    {"conformance", cordon_cli_conformance, "run the conformance suite against a backend"},
     {"doctor", cordon_cli_doctor, "tell what this host lacks and how to mend it"},
     {"config", cordon_cli_config, "show or explain the settings"},
     {"key", cordon_cli_key, "create, list or revoke keys"},
@@ -30,6 +32,8 @@ static const struct command roles[] = {
     {"gateway", cordon_gateway_main, ""},
     {"unpack", cordon_unpack_main, ""},
     {"egress", cordon_egress_main, ""},
+    {"plugins", cordon_plugin_launcher_main, ""},
+    {"plugin", cordon_plugin_host_main, ""},
 };
 
 int cordon_cli_usage(const char *command, const char *fmt, ...)

@@ -163,9 +163,10 @@ static int run_alone(const struct cordon_settings *settings, char *const *flags,
     struct cordon_run_request request;
     struct cordon_oneshot oneshot = {.peer = -1, .egress = -1};
     const struct cordon_backend *backend;
-    cordon_registry_setup(cordon_backend_builtin);
     cordon_admission_setup(settings);
-    int r = cordon_registry_check(settings, err);
+    int r = cordon_cli_backends_load(settings, err);
+    if (r == 0)
+        r = cordon_registry_check(settings, err);
     if (r == 0)
         r = cordon_run_request_parse(settings, body->data, body->size, &request, err);
     if (r < 0)
@@ -176,7 +177,8 @@ static int run_alone(const struct cordon_settings *settings, char *const *flags,
     if (unisolated)
         (void)fputs("cordon: backend none: nothing isolates this program from the host\n", stderr); /* nobody to tell */
     const struct cordon_oneshot_options start = {.unisolated = unisolated, .template_fd = -1, .flags = flags};
-    if (r == 0 && !cordon_request_blank(&request.request))
+    bool here = r == 0 && cordon_backend_needs_warden(backend);
+    if (here && !cordon_request_blank(&request.request))
         r = cordon_oneshot_start(&start, &oneshot, err);
     if (r == 0 && oneshot.pid && request.request.network && !unisolated)
         r = cordon_oneshot_egress(&start, &oneshot, err);
@@ -184,6 +186,7 @@ static int run_alone(const struct cordon_settings *settings, char *const *flags,
         r = run_request(settings, &request, show, err);
     cordon_oneshot_stop(&oneshot);
     cordon_run_request_done(&request);
+    cordon_cli_backends_drop();
     return r;
 }
 

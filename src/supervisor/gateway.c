@@ -35,6 +35,8 @@
 #include "guest/egress.h"
 #include "guest/guest.h"
 #include "isolate/filter.h"
+#include "plugin/plugin.h"
+#include "supervisor/names.h"
 #include "supervisor/role_args.h"
 #include "supervisor/roles.h"
 #include "supervisor/state.h"
@@ -152,9 +154,22 @@ static int serve(struct gateway *self, struct cordon_error *err)
     return cordon_http_server_start(&config, &self->server, err);
 }
 
+/* The plugins' hosts get a user of their own: neither root nor the gateway's. */
+static int load_backends(struct gateway *self, struct cordon_error *err)
+{
+    struct cordon_state place;
+    int r = cordon_state_locate(self->settings, &place, err);
+    if (r == 0)
+        r = cordon_backend_setup(self->settings, err);
+    if (r == 0)
+        r = cordon_plugins_load(self->settings, place.spare + 1, (gid_t)place.spare + 1, err);
+    return r < 0 ? r : cordon_registry_check(self->settings, err);
+}
+
 static int start(struct gateway *self, char **argv, struct cordon_error *err)
 {
     struct cordon_settings_input input;
+    struct cordon_names names;
     const char *store_path = NULL;
     int r = cordon_role_args_read(argv, &input, err);
     if (r == 0)
@@ -164,7 +179,10 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
     setup_process(self);
     cordon_registry_setup(cordon_backend_builtin);
     cordon_admission_setup(self->settings);
+    cordon_names_read(&names);
     r = watch_signals(self, err);
+    if (r == 0)
+        r = load_backends(self, err);
     if (r == 0)
         r = read_pem(CORDON_SET_TLS_CERT, self->settings, &self->cert, err);
     if (r == 0)
@@ -173,6 +191,11 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
         r = cordon_state_open(self->settings, &self->state, err);
     if (r == 0)
         r = become(self, &store_path, err);
+    if (r == 0)
+        r = cordon_names_put(&names, &self->state, err);
+    if (r == 0)
+        r = cordon_backend_confined(store_path, err);
+    cordon_names_done(&names);
     if (r == 0)
         r = cordon_store_open(store_path, &self->doors.store, err);
     if (r == 0)
@@ -259,6 +282,8 @@ static void done(struct gateway *self)
     cordon_registry_shutdown();
     if (self->doors.store)
         cordon_door_flush(&self->doors);
+    cordon_plugins_stop();
+    cordon_backend_teardown();
     cordon_store_close(self->doors.store);
     cordon_buf_wipe(&self->key);
     cordon_buf_done(&self->cert);

@@ -89,7 +89,10 @@ static int load_settings(struct supervisor *self, struct cordon_error *err)
         return r;
     cordon_registry_setup(cordon_backend_builtin);
     r = cordon_egress_check_settings(self->settings, err);
-    return r < 0 ? r : cordon_registry_check(self->settings, err);
+    /* The gateway loads plugins, and checks then; it has not begun to serve when it finds that a name is none. */
+    if (r < 0 || cordon_settings_item(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND_PLUGINS, 0))
+        return r;
+    return cordon_registry_check(self->settings, err);
 }
 
 static void setup_log(const struct supervisor *self)
