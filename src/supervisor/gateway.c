@@ -36,7 +36,7 @@
 #include "guest/guest.h"
 #include "isolate/filter.h"
 #include "plugin/plugin.h"
-#include "supervisor/names.h"
+#include "supervisor/etc.h"
 #include "supervisor/role_args.h"
 #include "supervisor/roles.h"
 #include "supervisor/state.h"
@@ -169,7 +169,7 @@ static int load_backends(struct gateway *self, struct cordon_error *err)
 static int start(struct gateway *self, char **argv, struct cordon_error *err)
 {
     struct cordon_settings_input input;
-    struct cordon_names names;
+    struct cordon_etc etc;
     const char *store_path = NULL;
     int r = cordon_role_args_read(argv, &input, err);
     if (r == 0)
@@ -179,7 +179,7 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
     setup_process(self);
     cordon_registry_setup(cordon_backend_builtin);
     cordon_admission_setup(self->settings);
-    cordon_names_read(&names);
+    cordon_etc_read(&etc);
     r = watch_signals(self, err);
     if (r == 0)
         r = load_backends(self, err);
@@ -192,10 +192,10 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
     if (r == 0)
         r = become(self, &store_path, err);
     if (r == 0)
-        r = cordon_names_put(&names, &self->state, err);
+        r = cordon_etc_put(&etc, &self->state, err);
     if (r == 0)
         r = cordon_backend_confined(store_path, err);
-    cordon_names_done(&names);
+    cordon_etc_done(&etc);
     if (r == 0)
         r = cordon_store_open(store_path, &self->doors.store, err);
     if (r == 0)
