@@ -657,7 +657,7 @@ static const struct cordon_remote_service e2b_service = {
 
 static const char *e2b_domain(void)
 {
-    return cordon_remote_text(CORDON_SET_E2B_DOMAIN);
+    return cordon_remote_text(CORDON_SET_E2B_SERVICE_DOMAIN);
 }
 
 static const char *https(void)
