@@ -85,10 +85,16 @@ static int check_isolation(const struct question *q)
                   name_of(q, least), text, q->backend, cordon_isolation_name(q->caps.isolation), text);
 }
 
+/* The executor manager's programs do not ask for themselves: its operator does, for all, which is leave enough. */
+static enum cordon_setting leave_setting(const struct question *q)
+{
+    return q->run->door == CORDON_DOOR_EXECUTOR_MANAGER ? CORDON_SET_EXECUTOR_NETWORK : CORDON_SET_ALLOW_NETWORK;
+}
+
 static int check_egress(const struct question *q)
 {
-    const char *name = name_of(q, CORDON_SET_ALLOW_NETWORK);
-    bool allowed = cordon_settings_bool(q->settings, q->run->door, CORDON_SET_ALLOW_NETWORK);
+    const char *name = name_of(q, leave_setting(q));
+    bool allowed = cordon_settings_bool(q->settings, q->run->door, leave_setting(q));
     if (q->unisolated)
         return 0;
     if (!q->request->network && !q->caps.deny_all_egress)

@@ -362,7 +362,11 @@ static void the_executor_managers_forms(void **state)
     assert_string_equal(cordon_settings_item(s, CORDON_DOOR_NATIVE, CORDON_SET_LISTEN, 0), "0.0.0.0:1");
     assert_null(cordon_settings_item(s, CORDON_DOOR_NATIVE, CORDON_SET_LISTEN, 1));
     cordon_settings_free(s);
-    assert_has(refused("SANDBOX_CONTAINER_NETWORK=bridge", NULL), "none is needed");
+    s = load_settings("SANDBOX_CONTAINER_NETWORK=Bridge", NULL);
+    assert_true(cordon_settings_bool(s, DOOR, CORDON_SET_EXECUTOR_NETWORK));
+    assert_false(cordon_settings_bool(s, DOOR, CORDON_SET_ALLOW_NETWORK)); /* nobody else is let */
+    cordon_settings_free(s);
+    assert_has(refused("SANDBOX_CONTAINER_NETWORK=host", NULL), "none or bridge is needed");
     assert_has(refused("SANDBOX_RUN_RATE_LIMIT=5", NULL), "one rate, such as 120/minute");
     assert_has(refused("SANDBOX_BASE_PYTHON_IMAGE=a b", NULL), "a template's name");
     assert_has(refused("SANDBOX_EXECUTOR_MANAGER_PORT=0", NULL), "a port from 1 to 65535");
