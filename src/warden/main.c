@@ -21,6 +21,7 @@
 #include "isolate/filter.h"
 #include "isolate/outer.h"
 #include "isolate/probe.h"
+#include "isolate/probe_try.h"
 #include "isolate/root.h"
 #include "isolate/steer.h"
 #include "supervisor/roles.h"
@@ -106,9 +107,23 @@ static int set_up_outside(struct cordon_warden *warden, struct cordon_error *err
     return cordon_cgroup_root_open(instance, &warden->cgroups, err);
 }
 
+/* In a container: known before the first guest fails of it, and told by its name (by explain, below). */
+static int check_proc(struct cordon_error *err)
+{
+    char masked[128];
+    int results[CORDON_TRY__COUNT];
+    cordon_outer_masked_proc(masked, sizeof masked);
+    if (!*masked || cordon_try_guest(results) < 0 || results[CORDON_TRY_PROC] != -EPERM)
+        return 0;
+    return cordon_fail(err, -EPERM, CORDON_ERROR_UNAVAILABLE,
+                       "guests can not have a /proc of their own, since parts of the outer one are masked: %s", masked);
+}
+
 static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
 {
     int r = set_up_outside(warden, err);
+    if (r == 0)
+        r = check_proc(err);
     if (r < 0)
         return r;
     warden->filter_memfd = cordon_filter_code(err);

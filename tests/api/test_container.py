@@ -110,7 +110,7 @@ def base_image(deb):
     path = f"{CACHE}/base-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}.tar"
     if not os.path.exists(path):
         os.makedirs(CACHE, exist_ok=True)
-        sh("mmdebstrap", "--variant=minbase", "--quiet", f"--include={','.join(names)}", "--dpkgopt=path-exclude=/usr/share/doc/*",
+        sh("unshare", "--mount", "mmdebstrap", "--variant=minbase", "--quiet", f"--include={','.join(names)}", "--dpkgopt=path-exclude=/usr/share/doc/*",
            "--customize-hook=rm -rf $1/etc/apt/sources.list $1/etc/apt/sources.list.d", "bookworm", path + ".new.tar")
         os.rename(path + ".new.tar", path)
     return path

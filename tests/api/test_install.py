@@ -132,3 +132,35 @@ def test_root_without_admin_makes_do_with_a_user_namespace():
         assert answer["stdout"] == "1000 True\n", answer
         entry = next(e for e in json_backends(daemon) if e["name"] == "local")
         assert entry.get("capabilities", entry)["agent_protected"] is True
+
+
+def masked(*more):
+    """As in a container: part of /proc is covered, in a mount namespace that goes with the command."""
+    script = 'mount --bind /dev/null /proc/keys && exec "$@"'
+    return ("unshare", "--mount", "--", "sh", "-c", script, "sh", *more)
+
+
+WITHOUT_ADMIN = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--")
+
+
+def doctors_words(prefix):
+    return {probe["name"]: probe for probe in cli("doctor", "--json", prefix=prefix).json()["probes"]}
+
+
+@pytest.mark.root
+def test_a_masked_proc_is_named():
+    """No proc of its own can be mounted for a guest then: said by doctor, and by a run, which does not take place."""
+    probes = doctors_words(masked(*WITHOUT_ADMIN))
+    assert not probes["proc"]["ok"] and "/proc/keys" in probes["proc"]["found"] and "systempaths" in probes["proc"]["fix"], probes["proc"]
+    assert not probes["outer /proc"]["ok"] and probes["outer seccomp"]["ok"] and probes["outer AppArmor"]["ok"], probes
+    done = cli("run", "--json", "--state", "/nonexistent/cordon", "-c", "print(1)", prefix=masked(*WITHOUT_ADMIN))
+    assert done.status == 125 and "/proc/keys" in done.text and "systempaths" in done.text, done
+
+
+@pytest.mark.root
+def test_a_masked_proc_is_no_obstacle_to_real_root():
+    """The template's own proc is mounted before any user namespace is entered."""
+    probes = doctors_words(masked())
+    assert probes["proc"]["ok"] and probes["outer /proc"]["ok"] and "/proc/keys" in probes["outer /proc"]["found"], probes["outer /proc"]
+    done = cli("run", "--state", "/nonexistent/cordon", "-c", "print('through')", prefix=masked())
+    assert (done.status, done.text) == (0, "through\n"), done

@@ -76,7 +76,8 @@ def make_image(cache, deb):
 
 def build_image(work, packages):
     tree = work / "tree"
-    run("mmdebstrap", "--variant=minbase", "--quiet", f"--include={','.join(packages)}",
+    # In a mount namespace of its own: what it mounts in the tree is gone with it, however it ends.
+    run("unshare", "--mount", "mmdebstrap", "--variant=minbase", "--quiet", f"--include={','.join(packages)}",
         # A small initramfs: only what the virtual disk needs.
         "--essential-hook=mkdir -p $1/etc/initramfs-tools/conf.d",
         "--essential-hook=printf 'MODULES=list\\nCOMPRESS=gzip\\n' >$1/etc/initramfs-tools/conf.d/cordon",
@@ -112,7 +113,7 @@ def command_line(kernel, initrd, disk, work, cpus):
         "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt", "-smp", str(cpus),
         "-m", "2G", "-kernel", str(kernel), "-initrd", str(initrd),
         "-append", "root=/dev/vda rw console=ttyS0 systemd.unified_cgroup_hierarchy=1 panic=-1 mitigations=off "
-                   "fsck.mode=skip loglevel=4 systemd.journald.forward_to_console=0",
+                   "fsck.mode=skip loglevel=4 systemd.mask=e2scrub_reap.service systemd.mask=serial-getty@ttyS0.service",
         "-drive", f"file={disk},format=raw,if=virtio,snapshot=on",
         "-drive", f"file={work}/payload.tar,format=raw,if=virtio,readonly=on",
         "-device", "virtio-rng-pci",

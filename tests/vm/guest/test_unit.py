@@ -30,8 +30,12 @@ ALICE = [
 DELEGATED = [*ALICE, "systemd-run", "--user", "--scope", "--quiet", "-p", "Delegate=yes", "--"]
 
 
-def sh(*words, check=True, **options):
-    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=200, check=False, **options)
+# The program refuses CORDON_ names that are no settings, and the tests have some.
+ENV = {name: value for name, value in os.environ.items() if not name.startswith("CORDON_")}
+
+
+def sh(*words, check=True):
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=200, check=False, env=ENV)
     assert not check or done.returncode == 0, (words, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     return done
 
@@ -41,9 +45,15 @@ def shown(name, *scope):
 
 
 def outcome(*words, prefix=()):
-    done = sh(*prefix, "cordon", "run", "--json", *words, check=False)
-    assert done.stdout.startswith("{"), done
-    return json.loads(done.stdout)
+    """A run's answer. Under emulation a guest may take longer to make than a run waits for one, which is told as that."""
+    for _ in range(12):
+        done = sh(*prefix, "cordon", "run", "--json", *words, check=False)
+        assert done.stdout.startswith("{"), done
+        answer = json.loads(done.stdout)
+        if "no guest was ready within" not in json.dumps(answer):
+            break
+        time.sleep(5)
+    return answer
 
 
 def local(*prefix):
@@ -136,7 +146,7 @@ def test_the_gateway_has_no_privileges():
 
 def test_a_guests_group_holds_its_limits():
     """Read while the program runs, from the files that the kernel goes by."""
-    program = subprocess.Popen(["cordon", "run", "-t", "60", "-m", "100", "-c", "import time; time.sleep(20)"])
+    program = subprocess.Popen(["cordon", "run", "-t", "60", "-m", "100", "-c", "import time; time.sleep(20)"], env=ENV)
     try:
         def group():
             found = [g for g in glob.glob(f"{UNIT}/cordon-serve-*/*/") if host.read(g + "memory.max").strip() == str(100 << 20)]
@@ -254,16 +264,6 @@ def test_root_with_read_only_groups_holds_all_limits():
     prefix = ["systemd-run", "--quiet", "--wait", "--pipe", "-p", "Delegate=yes", "-p", "ProtectControlGroups=yes"]
     answer = outcome("--state", "/tmp/none", "-m", "64", "-t", "60", "-c", GREEDY.format(300), prefix=prefix)
     assert answer["outcome"]["cause"] == "memory", answer
-
-
-def test_doctor_names_what_a_container_masks():
-    """/proc partly covered and no CAP_SYS_ADMIN: guests can have no proc, and it is said why."""
-    prefix = [*CONTAINER, "-p", "ProtectKernelTunables=yes"]
-    probes = doctor(*prefix)
-    assert not probes["proc"]["ok"] and "/proc/sys" in probes["proc"]["found"], probes["proc"]
-    assert not probes["outer /proc"]["ok"] and "systempaths" in probes["outer /proc"]["fix"], probes["outer /proc"]
-    told = outcome("--state", "/tmp/none", "-c", "print(1)", prefix=prefix)["outcome"]
-    assert told["cause"] in ("unavailable", "infrastructure") and "/proc" in told["message"], told
 
 
 # --- an ordinary user ---
