@@ -18,7 +18,7 @@
 #include "base/fd.h"
 
 #define READ_SIZE (64u << 10)
-#define OUT_MAX (4u << 20) /* with what the agent itself has to say to a host that does not read */
+#define OUT_MAX (16u << 20) /* with what the agent itself has to say to a host that does not read */
 #define REAP_ROUNDS 256
 #define ENV_MAX 1024
 

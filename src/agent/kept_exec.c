@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "isolate/root.h"
 
-#define ABOUT_MAX 8192u
+#define ABOUT_MAX 2048u /* of the list of programs, which has no window */
 #define TERMINAL_SETTLE_US 50000u
 #define ANSWERS_A_TURN 16
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event loop of warden and egress: one thread, one epoll. A source, a timer or a child is embedded in the object that it
- * belongs to and found back with CORDON_OWNER. Removing one inside a callback is safe for every other callback of the
- * same turn: events that still wait for it are dropped.
+ * The event loop of warden and egress: one thread, one epoll. A source, a timer or a child is embedded in the object
+ * that it belongs to and found back with CORDON_OWNER. Removing one inside a callback is safe for every other callback
+ * of the same turn: events that still wait for it are dropped.
  */
 #ifndef CORDON_BASE_LOOP_H
 #define CORDON_BASE_LOOP_H

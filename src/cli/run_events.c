@@ -164,9 +164,12 @@ static void read_isolation(const struct cordon_value *outcome, enum cordon_isola
 static void read_network(const struct cordon_value *outcome, struct cordon_outcome *to)
 {
     static const struct field counts[] = {
-        FIELD("connections", FORM_U64, egress.connections),       FIELD("refused", FORM_U64, egress.refused),
-        FIELD("names", FORM_U64, egress.names),                   FIELD("names_refused", FORM_U64, egress.names_refused),
-        FIELD("bytes_sent", FORM_U64, egress.sent),               FIELD("bytes_received", FORM_U64, egress.received),
+        FIELD("connections", FORM_U64, egress.connections),
+        FIELD("refused", FORM_U64, egress.refused),
+        FIELD("names", FORM_U64, egress.names),
+        FIELD("names_refused", FORM_U64, egress.names_refused),
+        FIELD("bytes_sent", FORM_U64, egress.sent),
+        FIELD("bytes_received", FORM_U64, egress.received),
         FIELD("first_refused", FORM_TEXT, egress.first_refused),
     };
     struct cordon_value network;

@@ -197,8 +197,7 @@ static int add_denials(const struct cordon_settings *settings, enum cordon_door 
     char strong[CORDON_EGRESS_RULE_TEXT + 2];
     const char *item;
     int r = 0;
-    for (size_t i = 0;
-         r == 0 && (item = cordon_settings_item(settings, door, CORDON_SET_ALLOWED_DOMAINS, i)); i++) {
+    for (size_t i = 0; r == 0 && (item = cordon_settings_item(settings, door, CORDON_SET_ALLOWED_DOMAINS, i)); i++) {
         if (*item != '!' || strlen(item) >= sizeof strong - 1)
             continue;
         (void)snprintf(strong, sizeof strong, "!%s", item + (item[1] == '!'));

@@ -13,9 +13,10 @@
  * the rate; cordon_guests_retry_after), REFUSED (policy), UNSUPPORTED, and those of <cordon/backend.h> for operations.
  *
  * Clocks. `ttl` runs in real time from creation, or from the last extend, resume or connect, and only while the guest
- * runs: a paused guest has no deadline, and goes on after resume with what was left unless the call names a new one.
- * Idleness runs while no exec runs and no stream is open, from the end of the last one (opening any operation, a port
- * or resume starts it anew; list, info, usage and metrics don't). An exec's timeout stops while its guest is paused.
+ * runs: a paused guest has no deadline, and goes on after resume with what was left unless the call names a new one
+ * (with all of it, when it was paused because its time was over). Idleness runs while no exec runs and no stream is
+ * open, from the end of the last one (opening any operation, a port or resume starts it anew; list, info, usage and
+ * metrics don't). An exec's timeout stops while its guest is paused.
  */
 #ifndef CORDON_CORE_GUESTS_H
 #define CORDON_CORE_GUESTS_H

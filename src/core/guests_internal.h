@@ -47,7 +47,7 @@ struct cordon_guest_item {
     char **domains;
     size_t domain_count;
     enum cordon_isolation isolation;
-    int64_t created_us, started_us, paused_us, ends_us, left_us, active_us, gone_us;
+    int64_t created_us, started_us, paused_us, ends_us, ttl_us, left_us, active_us, gone_us;
     uint64_t idle_pause_ms;
     enum cordon_guest_end at_end;
     bool auto_resume, paused;

@@ -220,6 +220,7 @@ static int make(struct cordon_guest_item *item, const struct cordon_guest_create
     item->making = false;
     item->handle = handle;
     item->started_us = item->active_us = cordon_guests_now();
+    item->ttl_us = (int64_t)create->ttl_ms * 1000;
     item->ends_us = create->ttl_ms ? item->started_us + (int64_t)create->ttl_ms * 1000 : 0;
     if (r < 0)
         cordon_guest_item_leave(item);
@@ -322,7 +323,9 @@ int cordon_guest_life_pause(struct cordon_guest_item *item, const char *why, boo
     cordon_guests_lock();
     item->paused = *changed = true;
     item->paused_us = cordon_guests_now();
-    item->left_us = !item->ends_us ? 0 : item->ends_us > item->paused_us ? item->ends_us - item->paused_us : 1;
+    /* Paused at its end, it has all of its time again when it goes on. */
+    int64_t left = item->ends_us - item->paused_us;
+    item->left_us = !item->ends_us ? 0 : left > 0 ? left : item->ttl_us > 0 ? item->ttl_us : 1;
     cordon_guest_item_note(item, "paused", "%s", why);
     cordon_guests_unlock();
     return end(item, 0, true);
@@ -331,7 +334,7 @@ int cordon_guest_life_pause(struct cordon_guest_item *item, const char *why, boo
 static void set_end(struct cordon_guest_item *item, uint64_t ttl_ms, int64_t now)
 {
     item->ends_us = ttl_ms ? now + (int64_t)ttl_ms * 1000 : 0;
-    item->left_us = ttl_ms ? (int64_t)ttl_ms * 1000 : 0;
+    item->left_us = item->ttl_us = ttl_ms ? (int64_t)ttl_ms * 1000 : 0;
 }
 
 int cordon_guest_life_resume(struct cordon_guest_item *item, uint64_t ttl_ms, bool *changed, struct cordon_error *err)

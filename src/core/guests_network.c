@@ -12,7 +12,7 @@
 #include "core/registry.h"
 
 #define HAS(backend, member)                                                                                           \
-    ((backend)->struct_size >= offsetof(struct cordon_backend, member) + sizeof (backend)->member && (backend)->member)
+    ((backend)->struct_size >= offsetof(struct cordon_backend, member) + sizeof(backend)->member && (backend)->member)
 
 /* Guests that may be given the network later are made with it, and with a policy that allows nothing. */
 bool cordon_guest_may_have_network(const struct cordon_guest_item *item)

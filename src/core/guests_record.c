@@ -26,6 +26,7 @@
     X("started_us", started_us)                                                                                        \
     X("paused_us", paused_us)                                                                                          \
     X("ends_us", ends_us)                                                                                              \
+    X("ttl_us", ttl_us)                                                                                                \
     X("left_us", left_us)                                                                                              \
     X("active_us", active_us)                                                                                          \
     X("gone_us", gone_us)                                                                                              \

@@ -68,11 +68,14 @@ static enum due look(struct cordon_guest_item *item, int64_t now, int64_t *when)
 
 static void do_end(struct cordon_guest_item *item)
 {
-    bool changed;
-    if (item->at_end == CORDON_END_PAUSE &&
-        cordon_guest_life_pause(item, "its time to live was over", &changed, NULL) == 0)
-        return;
-    if (cordon_guest_life_destroy(item, "ttl", "its time to live was over", &changed, NULL) == 0)
+    static const char over[] = "its time to live was over";
+    bool changed, pauses = item->at_end == CORDON_END_PAUSE;
+    struct cordon_error own = {0};
+    int r = pauses ? cordon_guest_life_pause(item, over, &changed, &own) : 0;
+    /* One that is to live on is not ended because it can't be paused just now. */
+    if (!pauses || own.kind == CORDON_ERROR_UNSUPPORTED)
+        r = cordon_guest_life_destroy(item, "ttl", over, &changed, NULL);
+    if (r == 0)
         return;
     cordon_guests_lock();
     item->ends_us = cordon_guests_now() + AGAIN_US;

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "core/guests.h"
 #include "core/metrics.h"
 #include "door/door.h"
 #include "guest/guest.h"
@@ -63,6 +64,10 @@ int cordon_door_metrics_get(struct cordon_http_request *request, struct cordon_e
     struct rusage usage;
     cordon_metrics_set(CORDON_METRIC_HTTP_CONNECTIONS, (int64_t)cordon_http_connections(request->server));
     cordon_metrics_set(CORDON_METRIC_HTTP_REQUESTS, count_requests(request));
+    struct cordon_guests_counts kept;
+    cordon_guests_count(cordon_guests_all, &kept);
+    cordon_metrics_set(CORDON_METRIC_KEPT_RUNNING, (int64_t)kept.running);
+    cordon_metrics_set(CORDON_METRIC_KEPT_PAUSED, (int64_t)kept.paused);
     cordon_metrics_write(&body);
     write_routes(&body, request);
     bool up = cordon_warden_hello(&hello, NULL) == 0 && hello.status == 0;

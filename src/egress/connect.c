@@ -70,7 +70,7 @@ static void try_next(struct cordon_connection *connection)
             return;
     }
     cordon_connection_cut(connection, true, rule,
-                          forbidden                  ? forbidden
+                          forbidden                   ? forbidden
                           : connection->targets.count ? "no address of it can be connected to"
                                                       : "the name has no address");
 }

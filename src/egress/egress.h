@@ -49,7 +49,7 @@ struct cordon_resolved {
 struct cordon_lookup {
     void (*on_resolved)(struct cordon_lookup *lookup, const struct cordon_resolved *resolved);
     void (*on_answer)(struct cordon_lookup *lookup, const uint8_t *answer, size_t size); /* size 0: none came */
-    struct cordon_lookup_call *call; /* under way; NULL: not */
+    struct cordon_lookup_call *call;                                                     /* under way; NULL: not */
 };
 
 struct cordon_resolver;
@@ -111,7 +111,7 @@ struct cordon_pipe {
     struct cordon_pipe *next;
 };
 
-struct cordon_flow { /* one direction */
+struct cordon_flow {          /* one direction */
     struct cordon_pipe *pipe; /* while something is in it */
     size_t held;
     uint64_t bytes;
@@ -142,7 +142,7 @@ struct cordon_connection {
     bool passed;                        /* what it said first was judged, or need not be */
     bool waits_for_101;                 /* an upgrade that the server has not agreed to */
     bool goes_on;                       /* there was more than its share of a turn */
-    struct cordon_egress_rule rule; /* that allowed it, for the log; as_rule: there is one */
+    struct cordon_egress_rule rule;     /* that allowed it, for the log; as_rule: there is one */
     bool has_rule;
     struct cordon_buf in;  /* said by the guest, not yet passed */
     struct cordon_buf out; /* passed, goes to the server before all else */
@@ -195,7 +195,7 @@ struct cordon_job {
     union {
         struct in_pktinfo v4;
         struct in6_pktinfo v6;
-    } local; /* the address that was asked */
+    } local;                              /* the address that was asked */
     struct cordon_egress_address address; /* that stands for the name */
     struct cordon_waiter waiter;
     struct cordon_lookup lookup;

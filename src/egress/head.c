@@ -154,8 +154,7 @@ static const char *judge(const struct seen *seen, struct text authority, struct 
         return seen->hosts ? "more than one Host" : "no Host";
     if (seen->lengths + seen->encodings > 1)
         return "more than one length of the body";
-    if (!ret->origin &&
-        (!read_authority(authority, host, &port) || strcmp(host, ret->host) != 0 || port != ret->port))
+    if (!ret->origin && (!read_authority(authority, host, &port) || strcmp(host, ret->host) != 0 || port != ret->port))
         return "a request target for another host than Host";
     ret->websocket = seen->websocket && seen->upgrade;
     return NULL;

@@ -14,9 +14,9 @@
 #define CORDON_HELLO_MAX (16u << 10) /* with the records around it */
 
 enum cordon_hello {
-    CORDON_HELLO_MORE = 0, /* more bytes are needed */
-    CORDON_HELLO_NAMED,    /* name is set */
-    CORDON_HELLO_NAMELESS, /* whole, but without a server name */
+    CORDON_HELLO_MORE = 0,  /* more bytes are needed */
+    CORDON_HELLO_NAMED,     /* name is set */
+    CORDON_HELLO_NAMELESS,  /* whole, but without a server name */
     CORDON_HELLO_ENCRYPTED, /* an encrypted client hello: whom it is for can't be known */
     CORDON_HELLO_BAD        /* no hello, a malformed one, or longer than CORDON_HELLO_MAX */
 };

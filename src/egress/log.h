@@ -12,7 +12,7 @@ struct cordon_egress_entry {
     uint16_t port;
     bool allowed;
     char rule[CORDON_EGRESS_RULE_TEXT + 1]; /* with its mark */
-    char why[120]; /* of a refusal or a failure */
+    char why[120];                          /* of a refusal or a failure */
     uint64_t sent, received;
     uint32_t count; /* alike ones in a row that were refused are one entry */
 };

@@ -50,7 +50,8 @@ static bool take_open(struct cordon_egress *egress, const struct cordon_egress_o
     for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
         if (open->sockets & 1u << i && used < nfds)
             sockets[i] = CORDON_TAKE_FD(fds[used]), used++;
-    bool fits = open->version == CORDON_EGRESS_VERSION && nfds && used == nfds && !(open->sockets >> CORDON_EGRESS_SOCKETS);
+    bool fits =
+        open->version == CORDON_EGRESS_VERSION && nfds && used == nfds && !(open->sockets >> CORDON_EGRESS_SOCKETS);
     int r = -EBADMSG;
     if (fits)
         r = cordon_session_open(egress, open, CORDON_TAKE_FD(fds[0]), sockets);
@@ -201,8 +202,7 @@ static int take_descriptors(struct cordon_egress *egress, struct cordon_error *e
     int fd = egress->oneshot ? CORDON_ROLE_PEER : CORDON_ROLE_CONTROL;
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* checked by its first use */
     egress->control.on_event = on_control;
-    int r = egress->oneshot ? take_peer(egress, fd)
-                            : cordon_source_watch(&egress->loop, &egress->control, fd, EPOLLIN);
+    int r = egress->oneshot ? take_peer(egress, fd) : cordon_source_watch(&egress->loop, &egress->control, fd, EPOLLIN);
     return r < 0 ? cordon_fail_errno(err, r, "watch descriptor %d", fd) : 0;
 }
 

@@ -196,8 +196,8 @@ void cordon_relay_watch(struct cordon_connection *connection)
     bool again = connection->goes_on;
     bool to_server = up->held || connection->out_at < connection->out.size;
     bool from_guest = !up->ended && !up->held && (!connection->passed || !to_server) && !connection->waits_for_101;
-    set(loop, &connection->guest, &connection->guest_events,
-        (from_guest ? EPOLLIN : 0u) | (down->held ? EPOLLOUT : 0u), again);
+    set(loop, &connection->guest, &connection->guest_events, (from_guest ? EPOLLIN : 0u) | (down->held ? EPOLLOUT : 0u),
+        again);
     set(loop, &connection->server, &connection->server_events,
         (!down->ended && !down->held ? EPOLLIN : 0u) | (to_server ? EPOLLOUT : 0u), again);
 }

@@ -179,8 +179,8 @@ static struct cordon_session *new_session(struct cordon_egress *egress, const st
     session->control = (struct cordon_source){.fd = -1, .on_event = on_control};
     (void)snprintf(session->guest, sizeof session->guest, "%.31s", open->guest);
     for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
-        session->sockets[i] = (struct cordon_session_socket){
-            .source.fd = -1, .session = session, .which = (enum cordon_egress_socket)i};
+        session->sockets[i] =
+            (struct cordon_session_socket){.source.fd = -1, .session = session, .which = (enum cordon_egress_socket)i};
     session->next = egress->sessions;
     if (session->next)
         session->next->previous = session;

@@ -22,7 +22,7 @@ bool cordon_imports_data(const char *code, size_t size);
 /* What a lease gives. Descriptors are -1 where the host has no such file. */
 struct cordon_lease {
     int lease, channel, memory_peak, memory_events, cpu_usage;
-    int memory_now, memory_stat, pids_now; /* of kept guests */
+    int memory_now, memory_stat, pids_now;     /* of kept guests */
     int network[CORDON_GRANT_NETWORK_SOCKETS]; /* for cordon_egress_open, which takes them */
     uint64_t oom_kill_base, cpu_usage_base;
     bool warm, paused;

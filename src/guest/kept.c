@@ -270,7 +270,8 @@ static int check_network(struct cordon_guest_handle *guest, struct cordon_error 
     if (guest->egress)
         return 0;
     return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
-                       "the guest %s was made where guests may have no network, so it can be given none now", guest->id);
+                       "the guest %s was made where guests may have no network, so it can be given none now",
+                       guest->id);
 }
 
 int cordon_kept_network(struct cordon_guest_handle *guest, const struct cordon_egress_policy *policy,

@@ -15,6 +15,7 @@
 #define QUEUE_MAX (CORDON_KEPT_WINDOW + 4u * CORDON_FRAME_DATA_MAX)
 #define QUEUE_INFOS (8u << 20) /* of the list of programs, which has no window */
 #define GIVE_BACK (CORDON_KEPT_WINDOW / 4)
+#define WRITE_MS 60000 /* for a guest to take something in, where no client can leave meanwhile */
 #define FIELDS_MAX (CORDON_FRAME_MAX - 4096u)
 
 static void put32(char *to, uint32_t value)
@@ -300,14 +301,18 @@ int cordon_kept_stream_write(struct cordon_stream *stream, enum cordon_stream_to
 {
     const char *at = data;
     const char head = (char)to;
+    uint64_t until_us = stream->cancel_fd < 0 ? until(WRITE_MS) : UINT64_MAX;
     while (size) {
         ssize_t n = take_window(stream, to, size, err);
         if (n < 0)
             return why_over(stream, (int)n, err);
         if (n == 0) {
-            int r = wait_for_event(stream, UINT64_MAX);
+            int r = wait_for_event(stream, until_us);
             if (r < 0)
                 return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "the client left");
+            if (r == 0)
+                return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_CONFLICT,
+                                   "nobody in the guest has read what was written for %d s", WRITE_MS / 1000);
             continue;
         }
         int r = cordon_kept_send_frame(stream->guest, CORDON_FRAME_WRITE, stream->id, &head, 1, at, (size_t)n, err);

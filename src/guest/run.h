@@ -39,7 +39,7 @@ struct cordon_run {
     uint64_t credit_owed[2];
     bool lease_ended;
     bool result_given;
-    bool missing_told; /* that artifacts were lost */
+    bool missing_told;                    /* that artifacts were lost */
     struct cordon_egress_session *egress; /* with network */
     struct cordon_buf egress_log;         /* given as an event when it was read */
     bool egress_told;

@@ -6,9 +6,9 @@
 
 extern const char *const cordon_filter_allowed[];
 extern const char *const cordon_filter_egress_allowed[]; /* all that the egress process may */
-extern const char *const cordon_filter_exec[];         /* allowed to code as well, denied to the gateway */
-extern const char *const cordon_filter_checked[];      /* allowed with certain arguments only */
-extern const char *const cordon_filter_quiet_enosys[]; /* answered by the kernel, not notified */
+extern const char *const cordon_filter_exec[];           /* allowed to code as well, denied to the gateway */
+extern const char *const cordon_filter_checked[];        /* allowed with certain arguments only */
+extern const char *const cordon_filter_quiet_enosys[];   /* answered by the kernel, not notified */
 extern const char *const cordon_filter_quiet_eperm[];
 extern const char *const cordon_filter_quiet_nothing[]; /* succeed and do nothing */
 extern const char *const *const cordon_filter_denied[]; /* named sets, for what they would open */

@@ -145,7 +145,8 @@ static const struct {
     {"etc/hosts", "127.0.0.1 localhost cordon\n::1 localhost cordon\n"},
     {"etc/hostname", "cordon\n"},
     {"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
-    {"etc/resolv.conf", "nameserver 198.18.0.53\noptions timeout:3 attempts:2\n"}, /* any would do: see isolate/steer.h */
+    {"etc/resolv.conf",
+     "nameserver 198.18.0.53\noptions timeout:3 attempts:2\n"}, /* any would do: see isolate/steer.h */
     {"etc/timezone", "Etc/UTC\n"},
     {"etc/matplotlibrc", "backend: agg\n"
                          "font.family: sans-serif\n"

@@ -34,8 +34,8 @@
 
 static int *descriptor(struct cordon_slotns *ns, size_t i)
 {
-    int *const named[NS_STEER] = {&ns->user, &ns->net, &ns->cgroup, &ns->sockstat, &ns->dev, &ns->sockstat6,
-                                  &ns->flowlabel6};
+    int *const named[NS_STEER] = {&ns->user, &ns->net,       &ns->cgroup,    &ns->sockstat,
+                                  &ns->dev,  &ns->sockstat6, &ns->flowlabel6};
     if (i < NS_STEER)
         return named[i];
     return i < NS_COUNT - 1 ? &ns->steer[i - NS_STEER] : &ns->steer_link;
@@ -119,12 +119,18 @@ static void write_limits(bool network)
     const struct {
         const char *file, *value;
     } limits[] = {
-        {"user/max_user_namespaces", "0"},          {"user/max_net_namespaces", "0"},
-        {"user/max_time_namespaces", "0"},          {"user/max_cgroup_namespaces", "0"},
-        {"user/max_mnt_namespaces", "64"},          {"user/max_pid_namespaces", "64"},
-        {"user/max_ipc_namespaces", "64"},          {"user/max_uts_namespaces", "64"},
-        {"user/max_inotify_instances", "8"},        {"user/max_inotify_watches", "4096"},
-        {"user/max_fanotify_groups", "0"},          {"user/max_fanotify_marks", "0"},
+        {"user/max_user_namespaces", "0"},
+        {"user/max_net_namespaces", "0"},
+        {"user/max_time_namespaces", "0"},
+        {"user/max_cgroup_namespaces", "0"},
+        {"user/max_mnt_namespaces", "64"},
+        {"user/max_pid_namespaces", "64"},
+        {"user/max_ipc_namespaces", "64"},
+        {"user/max_uts_namespaces", "64"},
+        {"user/max_inotify_instances", "8"},
+        {"user/max_inotify_watches", "4096"},
+        {"user/max_fanotify_groups", "0"},
+        {"user/max_fanotify_marks", "0"},
         {"net/ipv4/tcp_rmem", network ? "4096 131072 1048576" : "4096 65536 262144"},
         {"net/ipv4/tcp_wmem", network ? "4096 65536 1048576" : "4096 65536 262144"},
     };

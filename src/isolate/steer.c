@@ -65,9 +65,9 @@ static int all_local(int family)
 static const struct {
     int family, type, port;
 } kinds[CORDON_STEER_SOCKETS] = {
-    [CORDON_STEER_TCP4] = {AF_INET, SOCK_STREAM, 443},   [CORDON_STEER_HTTP4] = {AF_INET, SOCK_STREAM, 80},
-    [CORDON_STEER_UDP4] = {AF_INET, SOCK_DGRAM, 53},     [CORDON_STEER_TCP6] = {AF_INET6, SOCK_STREAM, 443},
-    [CORDON_STEER_HTTP6] = {AF_INET6, SOCK_STREAM, 80},  [CORDON_STEER_UDP6] = {AF_INET6, SOCK_DGRAM, 53},
+    [CORDON_STEER_TCP4] = {AF_INET, SOCK_STREAM, 443},  [CORDON_STEER_HTTP4] = {AF_INET, SOCK_STREAM, 80},
+    [CORDON_STEER_UDP4] = {AF_INET, SOCK_DGRAM, 53},    [CORDON_STEER_TCP6] = {AF_INET6, SOCK_STREAM, 443},
+    [CORDON_STEER_HTTP6] = {AF_INET6, SOCK_STREAM, 80}, [CORDON_STEER_UDP6] = {AF_INET6, SOCK_DGRAM, 53},
 };
 
 static int set_options(int sock, size_t kind)
@@ -76,8 +76,8 @@ static int set_options(int sock, size_t kind)
     bool six = kinds[kind].family == AF_INET6, datagram = kinds[kind].type == SOCK_DGRAM;
     if (six && setsockopt(sock, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) < 0)
         return -errno;
-    if (datagram && setsockopt(sock, six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_RECVPKTINFO : IP_PKTINFO, &on,
-                               sizeof on) < 0)
+    if (datagram &&
+        setsockopt(sock, six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_RECVPKTINFO : IP_PKTINFO, &on, sizeof on) < 0)
         return -errno;
     return 0;
 }
@@ -114,7 +114,8 @@ static bool has_ipv6(void)
     char off[8] = "0";
     if (sock < 0)
         return false;
-    (void)cordon_read_file(AT_FDCWD, "/proc/sys/net/ipv6/conf/all/disable_ipv6", off, sizeof off); /* absent: it is on */
+    (void)cordon_read_file(AT_FDCWD, "/proc/sys/net/ipv6/conf/all/disable_ipv6", off,
+                           sizeof off); /* absent: it is on */
     return off[0] != '1';
 }
 
@@ -237,8 +238,10 @@ static int load_program(int map)
 
 static int make_map(void)
 {
-    union bpf_attr attr = {
-        .map_type = BPF_MAP_TYPE_SOCKMAP, .key_size = sizeof(uint32_t), .value_size = sizeof(uint64_t), .max_entries = 2};
+    union bpf_attr attr = {.map_type = BPF_MAP_TYPE_SOCKMAP,
+                           .key_size = sizeof(uint32_t),
+                           .value_size = sizeof(uint64_t),
+                           .max_entries = 2};
     return bpf(BPF_MAP_CREATE, &attr);
 }
 
@@ -263,9 +266,8 @@ int cordon_steer_attach(int netns, const int sockets[CORDON_STEER_SOCKETS])
     cordon_autoclose int program = load_program(map);
     if (program < 0)
         return program;
-    union bpf_attr attr = {.link_create = {.prog_fd = (uint32_t)program,
-                                           .target_fd = (uint32_t)netns,
-                                           .attach_type = BPF_SK_LOOKUP}};
+    union bpf_attr attr = {
+        .link_create = {.prog_fd = (uint32_t)program, .target_fd = (uint32_t)netns, .attach_type = BPF_SK_LOOKUP}};
     return bpf(BPF_LINK_CREATE, &attr);
 }
 

@@ -13,8 +13,8 @@
 struct cordon_role {
     const char *name;
     struct cordon_role *other; /* NULL: its connections come by its control socket alone */
-    char **argv;           /* of the program, whole */
-    const int *listen_fds; /* from CORDON_ROLE_LISTEN on */
+    char **argv;               /* of the program, whole */
+    const int *listen_fds;     /* from CORDON_ROLE_LISTEN on */
     size_t listen_count;
     pid_t pid;        /* 0: not running */
     int control;      /* our end; -1: not running */

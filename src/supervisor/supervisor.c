@@ -265,7 +265,8 @@ static void make_argv(struct supervisor *self, char **argv, const char *role)
     argv[n] = NULL;
 }
 
-/* A new connection between gateway and egress process, whenever one of them is new. The one before is dropped by both. */
+/* A new connection between gateway and egress process, whenever one of them is new. The one before is dropped by both.
+ */
 static void connect_egress(struct supervisor *self)
 {
     int pair[2];

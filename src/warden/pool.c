@@ -396,7 +396,8 @@ static void make_for_waiting(struct cordon_pool *pool)
 static void refill(struct cordon_pool *pool)
 {
     struct cordon_warden *warden = pool->warden;
-    unsigned wanted = (pool->target || pool->failures < BROKEN || pool->network ? pool->target : 1) + pool->waiting_count;
+    unsigned wanted =
+        (pool->target || pool->failures < BROKEN || pool->network ? pool->target : 1) + pool->waiting_count;
     while (pool->parked_count + pool->making < wanted && !pool->rest.armed && !pool->later.armed && can_make(pool) &&
            making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden) &&
            parked_in_all(warden) < warden->slots_max / 2) /* they are not to be what others lack slots for */

@@ -247,7 +247,8 @@ static struct cordon_slot *pick(struct cordon_warden *warden)
     return slot ? slot : pick_empty(warden);
 }
 
-/* Namespaces with sockets are made for one guest; those without are kept for others as long as there is another slot. */
+/* Namespaces with sockets are made for one guest; those without are kept for others as long as there is another slot.
+ */
 static struct cordon_slot *pick_for_network(struct cordon_warden *warden)
 {
     struct cordon_slot *slot = warden->free_slots && warden->free_slots->ns.user < 0 ? pop_free(warden) : NULL;

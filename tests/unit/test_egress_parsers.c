@@ -16,7 +16,10 @@
 
 #define ID "\x12\x34"
 #define ONE_QUESTION "\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
-#define EXAMPLE "\x07" "Example\x03" "com\x00"
+#define EXAMPLE                                                                                                        \
+    "\x07"                                                                                                             \
+    "Example\x03"                                                                                                      \
+    "com\x00"
 
 static int read_dns(const char *data, size_t size, struct cordon_dns_question *ret, enum cordon_dns_code *code)
 {
@@ -57,7 +60,10 @@ static void an_answer_has_the_address(void **state)
 
 static void odd_messages_are_told_apart(void **state)
 {
-#define ROW(text, result, what) {text, sizeof text - 1, result, what}
+#define ROW(text, result, what)                                                                                        \
+    {                                                                                                                  \
+        text, sizeof text - 1, result, what                                                                            \
+    }
     static const struct {
         const char *data;
         size_t size;
@@ -69,9 +75,11 @@ static void odd_messages_are_told_apart(void **state)
         ROW(ID "\x28\x00\x00\x01\x00\x00\x00\x00\x00\x00" EXAMPLE "\x00\x06\x00\x01", -74, CORDON_DNS_NOT_DONE),
         ROW(ID "\x01\x00\x00\x02\x00\x00\x00\x00\x00\x00" EXAMPLE "\x00\x01\x00\x01", -74, CORDON_DNS_MALFORMED),
         ROW(ID "\x01\x00\x00\x01\x00\x01\x00\x00\x00\x00" EXAMPLE "\x00\x01\x00\x01", -74, CORDON_DNS_MALFORMED),
-        ROW(ID ONE_QUESTION EXAMPLE "\x00\x01\x00\x03", -74, CORDON_DNS_NOT_DONE), /* CHAOS */
+        ROW(ID ONE_QUESTION EXAMPLE "\x00\x01\x00\x03", -74, CORDON_DNS_NOT_DONE),  /* CHAOS */
         ROW(ID ONE_QUESTION "\xc0\x0c\x00\x01\x00\x01", -74, CORDON_DNS_MALFORMED), /* compression */
-        ROW(ID ONE_QUESTION "\x3f" "abc", -74, CORDON_DNS_MALFORMED),
+        ROW(ID ONE_QUESTION "\x3f"
+                            "abc",
+            -74, CORDON_DNS_MALFORMED),
         ROW(ID ONE_QUESTION EXAMPLE "\x00", -74, CORDON_DNS_MALFORMED),
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -84,7 +92,8 @@ static void odd_messages_are_told_apart(void **state)
 
 static void a_label_with_a_dot_is_no_other_name(void **state)
 {
-    static const char data[] = ID ONE_QUESTION "\x0b" "example.com\x00\x00\x01\x00\x01";
+    static const char data[] = ID ONE_QUESTION "\x0b"
+                                               "example.com\x00\x00\x01\x00\x01";
     struct cordon_dns_question question;
     enum cordon_dns_code code;
     assert_int_equal(read_dns(data, sizeof data - 1, &question, &code), 0);

@@ -716,6 +716,23 @@ static void lifetimes(void **state)
     assert_string_equal(cause, "ttl");
     free(id);
     destroy(idle);
+    const struct cordon_guest_create wanted = {.tenant = tenant,
+                                               .memory_bytes = 64u << 20,
+                                               .ttl_ms = 300,
+                                               .at_end = CORDON_END_PAUSE,
+                                               .auto_resume = true,
+                                               .cancel_fd = -1};
+    struct cordon_guest_info *info;
+    ok(cordon_guests_create(&wanted, &info, &err));
+    id = strdup(info->id);
+    cordon_guest_info_free(info);
+    (void)poll(NULL, 0, 700);
+    assert_int_equal(condition(id, cause), CORDON_GUEST_IS_PAUSED);
+    assert_string_equal(run(id, "echo awake").out, "awake\n"); /* which resumes it, with all of its time */
+    assert_int_equal(condition(id, cause), CORDON_GUEST_IS_RUNNING);
+    (void)poll(NULL, 0, 700);
+    assert_int_equal(condition(id, cause), CORDON_GUEST_IS_PAUSED);
+    destroy(id);
 }
 
 static void owners_names_and_quotas(void **state)
@@ -903,6 +920,28 @@ static void a_lost_warden_is_told(void **state)
 
 /* --- code that works against its host --- */
 
+static void node_packages_too(void **state)
+{
+    (void)state;
+    if (unavailable())
+        skip();
+    if (access("/usr/bin/npm", X_OK) < 0 || access("/usr/bin/node", X_OK) < 0) {
+        print_message("# skipped: this host has no npm\n");
+        skip();
+    }
+    char *id = create();
+    struct result result =
+        run(id, "mkdir -p dep app && echo '{\"name\":\"cordon-dep\",\"version\":\"1.0.0\",\"main\":\"i.js\"}' > "
+                "dep/package.json && "
+                "echo 'module.exports = 42' > dep/i.js && cd app && echo '{\"name\":\"app\",\"version\":\"1.0.0\"}' > "
+                "package.json && "
+                "npm install --offline --no-audit --no-fund ../dep > log 2>&1 || { cat log; exit 1; }");
+    if (result.exit.exit_code)
+        fail_msg("%s", result.out);
+    assert_string_equal(run(id, "cd app && node -e 'console.log(require(\"cordon-dep\"))'").out, "42\n");
+    destroy(id);
+}
+
 static void floods_hold_up_nobody_else(void **state)
 {
     const char *argv[4];
@@ -936,9 +975,10 @@ static void a_file_that_becomes_a_link_shows_nothing_more(void **state)
     if (unavailable())
         skip();
     char *id = create();
-    struct cordon_operation operation =
-        shell(argv, "echo mine > real; while :; do ln -sf real f; ln -sf /proc/1/environ f; ln -sf /run/cordon-guest/meminfo f; "
-                    "rm -f f; mkdir f; rmdir f; done");
+    struct cordon_operation operation = shell(
+        argv,
+        "echo mine > real; while :; do ln -sf real f; ln -sf /proc/1/environ f; ln -sf /run/cordon-guest/meminfo f; "
+        "rm -f f; mkdir f; rmdir f; done");
     operation.kill_on_close = true;
     struct cordon_live_stream *stream;
     struct cordon_stream_event event;
@@ -1034,6 +1074,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(owners_names_and_quotas),
         cmocka_unit_test(is_adopted),
         cmocka_unit_test(packages_are_installed_and_found),
+        cmocka_unit_test(node_packages_too),
         cmocka_unit_test(floods_hold_up_nobody_else),
         cmocka_unit_test(a_file_that_becomes_a_link_shows_nothing_more),
         cmocka_unit_test(processes_may_be_used_up),

@@ -133,14 +133,15 @@ static void egress_must_be_blocked_or_allowed(void **state)
 
 static void domains_need_an_allowlist(void **state)
 {
-    struct ask ask = ask_with(load_settings("CORDON_ALLOWED_DOMAINS=example.com,*.b.example.com", "CORDON_ALLOW_NETWORK=1", NULL),
-                              CORDON_DOOR_NATIVE);
+    struct ask ask =
+        ask_with(load_settings("CORDON_ALLOWED_DOMAINS=example.com,*.b.example.com", "CORDON_ALLOW_NETWORK=1", NULL),
+                 CORDON_DOOR_NATIVE);
     fake.caps.domain_allowlist = false;
     refuses(&ask, false, PARTS("CORDON_ALLOWED_DOMAINS", "cannot restrict egress by domain")); /* network off, too */
     fake.caps.domain_allowlist = true;
     ask.run.request.network = true;
     static const char *const good[] = {"EXAMPLE.com", "a.b.example.com"}, *const bad[] = {"badexample.com"},
-                      *const below[] = {"a.example.com"};
+                             *const below[] = {"a.example.com"};
     ask.run.request.allowed_domains = good;
     ask.run.request.allowed_domain_count = 2;
     accepts(&ask, false);
