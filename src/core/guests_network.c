@@ -86,6 +86,8 @@ static int change(struct cordon_guest_item *item, bool network, const char *cons
                   struct cordon_error *err)
 {
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
+    if (!network && !item->network && !count)
+        return 0; /* it has none, and goes on having none: any backend holds that */
     if (!HAS(item->backend, guest_network))
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
                            "what the guest %s may reach can't be changed by its backend %s", item->id,

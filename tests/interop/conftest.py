@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from lib.daemon import BASE_ENV, Daemon  # noqa: E402
+from lib.daemon import Daemon  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -17,15 +17,3 @@ def served(nothing_left):
     with Daemon(createos_min_isolation="namespace", max_timeout_s=600, guest_memory_mb=1024) as made:
         yield made
         made.note_cgroups()
-
-
-def sdk_env(daemon):
-    url = f"http://127.0.0.1:{daemon.port}"
-    return dict(
-        BASE_ENV,
-        E2B_API_URL=url,
-        E2B_SANDBOX_URL=url,
-        E2B_API_KEY=daemon.key,
-        CREATEOS_SANDBOX_BASE_URL=url,
-        CREATEOS_SANDBOX_API_KEY=daemon.key,
-    )

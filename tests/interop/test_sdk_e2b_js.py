@@ -8,7 +8,6 @@ import shutil
 
 import clients
 import pytest
-from conftest import sdk_env
 
 PACKAGES = ("e2b-2-31", "e2b-2-45", "e2b")
 
@@ -25,7 +24,7 @@ def outcomes(served):
         folder = clients.npm()
         for name in ("lib.mjs", file):  # node looks modules up from where a file lies
             shutil.copy(os.path.join(clients.HERE, "js", name), folder)
-        return clients.outcomes(["/usr/bin/node", file, package], sdk_env(served), folder, 1000)
+        return clients.outcomes(["/usr/bin/node", file, package], clients.sdk_env(served), folder, 1000)
 
     return run
 

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PyPI package `langflow-sandbox-createos`, unmodified. Cases: python/createos_cases.py."""
+"""The PyPI package `e2b`, unmodified. Cases: python/e2b_cases.py."""
 
 import os
 import re
 
 import clients
 import pytest
-from conftest import sdk_env
 
-CASES = os.path.join(clients.HERE, "python", "createos_cases.py")
+CASES = os.path.join(clients.HERE, "python", "e2b_cases.py")
 
 
 def case_names():
@@ -18,13 +17,13 @@ def case_names():
 
 @pytest.fixture(scope="session")
 def outcomes(served):
-    program = clients.python("createos")
-    return clients.outcomes([program, "-I", CASES], sdk_env(served), "/", 600)
+    program = clients.python("e2b")
+    return clients.outcomes([program, "-I", CASES], clients.sdk_env(served), "/", 600)
 
 
 @pytest.mark.limit(400)
 @pytest.mark.parametrize("case", case_names())
-def test_createos(outcomes, case):
+def test_e2b(outcomes, case):
     found, rest = outcomes
     assert case in found, f"the cases did not come to {case}: {rest}"
     assert found[case] is None, found[case]
