@@ -7,6 +7,7 @@
 #include "core/settings.h"
 
 int cordon_cli_run(int argc, char **argv);
+int cordon_cli_guest(int argc, char **argv);
 int cordon_cli_backends(int argc, char **argv);
 int cordon_cli_conformance(int argc, char **argv);
 int cordon_cli_doctor(int argc, char **argv);

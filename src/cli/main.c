@@ -17,6 +17,7 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"run", cordon_cli_run, "run a program in the sandbox"},
+    {"guest", cordon_cli_guest, "guests that are kept: make, use and end them"},
     {"serve", cordon_supervisor_main, "serve the sandbox over HTTP"},
     {"backends", cordon_cli_backends, "list the backends and what each can enforce"},
     {"conformance", cordon_cli_conformance, "run the conformance suite against a backend"},

@@ -15,7 +15,9 @@
 #include "base/fd.h"
 #include "cli/cli.h"
 #include "cli/daemon.h"
+#include "cli/guest.h"
 #include "cli/oneshot.h"
+#include "cli/run_daemon.h"
 #include "cli/run_events.h"
 #include "cli/run_show.h"
 #include "core/registry.h"
@@ -24,12 +26,12 @@
 
 /* What ^C shuts down: our side of the connection to the daemon, or the far end of the run's cancel_fd. */
 static volatile sig_atomic_t cancel_socket = -1;
-static volatile sig_atomic_t interrupted; /* by this signal; 0: not */
+volatile sig_atomic_t cordon_run_interrupted;
 
 static void on_interrupt(int number)
 {
     int saved = errno;
-    interrupted = number;
+    cordon_run_interrupted = number;
     if (cancel_socket >= 0)
         (void)shutdown(cancel_socket, SHUT_WR); /* the run then ends as cancelled, which is waited for */
     errno = saved;
@@ -37,7 +39,7 @@ static void on_interrupt(int number)
     (void)sigaction(number, &again, NULL); /* asked twice: at once */
 }
 
-static void watch_interrupts(int fd)
+void cordon_run_watch_interrupts(int fd)
 {
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     cancel_socket = fd;
@@ -88,10 +90,11 @@ static int follow_daemon(int fd, struct cordon_run_show *show, struct cordon_err
     return more;
 }
 
-static int run_by_daemon(int fd, const struct cordon_buf *body, struct cordon_run_show *show, struct cordon_error *err)
+int cordon_run_by_daemon(int fd, const char *path, const struct cordon_buf *body, struct cordon_run_show *show,
+                         struct cordon_error *err)
 {
-    watch_interrupts(fd);
-    int r = cordon_daemon_send(fd, "POST", "/v1/runs", "application/x-ndjson", body, err);
+    cordon_run_watch_interrupts(fd);
+    int r = cordon_daemon_send(fd, "POST", path, "application/x-ndjson", body, err);
     if (r == 0)
         r = follow_daemon(fd, show, err);
     cancel_socket = -1;
@@ -145,7 +148,7 @@ static int run_request(const struct cordon_settings *settings, struct cordon_run
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, cancel) < 0)
         return cordon_fail_errno(err, -errno, "preparing the run");
     request->request.cancel_fd = cancel[0];
-    watch_interrupts(cancel[1]);
+    cordon_run_watch_interrupts(cancel[1]);
     int r = cordon_live_open(settings, request, &live, err);
     if (r == 0)
         r = follow_live(live, show, err);
@@ -193,7 +196,7 @@ static int run_alone(const struct cordon_settings *settings, char *const *flags,
 static int run(const struct cordon_run_options *options, struct cordon_run_show *show, struct cordon_error *err)
 {
     struct cordon_settings *settings = NULL;
-    struct cordon_buf body = CORDON_BUF_INIT(BODY_MAX);
+    struct cordon_buf body = CORDON_BUF_INIT(BODY_MAX), path = CORDON_BUF_INIT(8192);
     cordon_autofree char *state = NULL;
     const char *flags[] = {NULL, NULL};
     if (options->state && asprintf(&state, "CORDON_STATE=%s", options->state) < 0)
@@ -202,16 +205,21 @@ static int run(const struct cordon_run_options *options, struct cordon_run_show 
     int r = cordon_cli_settings(NULL, flags, &settings, err);
     if (r == 0)
         r = cordon_run_options_body(options, &body, err);
+    if (r == 0 && options->guest)
+        r = cordon_guest_path(&path, options->guest, "/runs", err);
     if (r == 0) {
         cordon_autoclose int daemon = cordon_daemon_connect(settings, err);
         if (daemon == -ENOENT)
-            r = run_alone(settings, (char *[]){state, NULL}, &body, show, err);
+            r = options->guest ? cordon_fail(err, -ENOENT, CORDON_ERROR_UNAVAILABLE,
+                                             "no daemon answers in the state folder, and guests live with one")
+                               : run_alone(settings, (char *[]){state, NULL}, &body, show, err);
         else
             r = daemon < 0 ? daemon : check_environment(settings, options->backend, err);
         if (r == 0 && daemon >= 0)
-            r = run_by_daemon(daemon, &body, show, err);
+            r = cordon_run_by_daemon(daemon, path.data ? path.data : "/v1/runs", &body, show, err);
     }
     cordon_buf_done(&body);
+    cordon_buf_done(&path);
     cordon_settings_free(settings);
     return r;
 }
@@ -225,12 +233,12 @@ int cordon_cli_run(int argc, char **argv)
         return cordon_cli_usage("run", "%s", err.message);
     if (options.help)
         return fputs(cordon_run_help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
-    int r = cordon_run_show_open(&options, &interrupted, &show, &err);
+    int r = cordon_run_show_open(&options, &cordon_run_interrupted, &show, &err);
     if (r == 0)
         r = run(&options, &show, &err);
-    if (r < 0 && interrupted && !show.ended)
+    if (r < 0 && cordon_run_interrupted && !show.ended)
         (void)cordon_fail(&err, -ECANCELED, CORDON_ERROR_CANCELLED, "the run was interrupted (SIG%s)",
-                          sigabbrev_np(interrupted)); /* only fills err */
+                          sigabbrev_np(cordon_run_interrupted)); /* only fills err */
     else if (r == 0 && !show.ended)
         (void)cordon_fail(&err, -EIO, CORDON_ERROR_INFRASTRUCTURE,
                           "the run ended without an outcome"); /* only fills err */

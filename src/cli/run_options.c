@@ -47,7 +47,8 @@ enum {
     OPTION_FRESH,
     OPTION_JSON,
     OPTION_STATE,
-    OPTION_TEMPLATE
+    OPTION_TEMPLATE,
+    OPTION_GUEST
 };
 
 static const struct option options[] = {
@@ -67,6 +68,7 @@ static const struct option options[] = {
     {"fresh", no_argument, NULL, OPTION_FRESH},
     {"json", no_argument, NULL, OPTION_JSON},
     {"state", required_argument, NULL, OPTION_STATE},
+    {"guest", required_argument, NULL, OPTION_GUEST},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -159,6 +161,9 @@ static int take(struct cordon_run_options *to, int option, struct cordon_error *
         return 0;
     case OPTION_TEMPLATE:
         to->template_name = optarg;
+        return 0;
+    case OPTION_GUEST:
+        to->guest = optarg;
         return 0;
     default:
         to->help = true;

@@ -27,6 +27,7 @@ struct cordon_run_options {
     const char *stdin_file;            /* path, or "-"; NULL: empty */
     const char *artifacts;             /* folder */
     const char *state;
+    const char *guest; /* a kept one's id or name; NULL: a fresh one */
     struct cordon_words env, domains, puts;
     bool network, json, fresh, help;
 };

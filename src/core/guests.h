@@ -187,6 +187,10 @@ int cordon_guests_write(struct cordon_live_stream *stream, enum cordon_stream_to
 int cordon_guests_control(struct cordon_live_stream *stream, enum cordon_control control, uint32_t value,
                           struct cordon_error *err);
 void cordon_guests_close(struct cordon_live_stream *stream); /* NULL is allowed */
+/* An exec's stream that rests is no activity, and neither is its program, until it does not rest any more. */
+void cordon_guests_rest(struct cordon_live_stream *stream, bool rests);
+/* Sees to it that the guest runs, as opening an operation does: PAUSED where it was not made with auto_resume. */
+int cordon_guests_wake(const char *tenant, const char *id, struct cordon_error *err);
 
 /* Without a stream of one's own: to a program by its pid, or by its tag when pid is 0. NOT_FOUND when it does not run.
  */

@@ -36,7 +36,7 @@ static bool is_idle(struct cordon_guest_item *item, uint64_t idle_ms)
     if (item->gone || item->streams)
         return false;
     if (!item->paused && item->handle && item->backend->guest_running &&
-        item->backend->guest_running(item->handle, &changed_us))
+        item->backend->guest_running(item->handle, &changed_us) > item->resting)
         return false;
     return cordon_guests_now() - item->active_us >= (int64_t)idle_ms * 1000;
 }

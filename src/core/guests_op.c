@@ -13,7 +13,7 @@
 struct cordon_live_stream {
     struct cordon_guest_item *item; /* pinned */
     struct cordon_stream *stream;
-    bool exec, ended;
+    bool exec, ended, rests;
 };
 
 /* --- open and close --- */
@@ -105,10 +105,36 @@ int cordon_guests_open(const char *tenant, const char *id, const struct cordon_o
     return 0;
 }
 
+void cordon_guests_rest(struct cordon_live_stream *stream, bool rests)
+{
+    struct cordon_guest_item *item = stream->item;
+    if (stream->rests == rests)
+        return;
+    stream->rests = rests;
+    cordon_guests_lock();
+    item->resting += rests ? 1 : -1u;
+    item->streams += rests ? -1u : 1;
+    item->active_us = cordon_guests_now();
+    bool wake = item->streams == 0 && item->idle_pause_ms;
+    cordon_guests_unlock();
+    if (wake)
+        cordon_guests_watch_wake();
+}
+
+int cordon_guests_wake(const char *tenant, const char *id, struct cordon_error *err)
+{
+    struct cordon_guest_item *item;
+    int r = pin_running(tenant, id, &item, err);
+    if (r >= 0)
+        cordon_guest_unpin(item);
+    return r < 0 ? r : 0;
+}
+
 void cordon_guests_close(struct cordon_live_stream *stream)
 {
     if (!stream)
         return;
+    cordon_guests_rest(stream, false);
     stream->item->backend->stream_close(stream->stream);
     give_place(stream->item);
     cordon_guest_unpin(stream->item);

@@ -29,7 +29,7 @@ static int64_t idle_since(struct cordon_guest_item *item)
     uint64_t changed_us = 0;
     if (item->streams)
         return INT64_MAX;
-    if (item->backend->guest_running && item->backend->guest_running(item->handle, &changed_us))
+    if (item->backend->guest_running && item->backend->guest_running(item->handle, &changed_us) > item->resting)
         return INT64_MAX;
     /* The backend's clock has another start. */
     int64_t changed = changed_us ? cordon_guests_now() - (int64_t)(cordon_now_us() - changed_us) : 0;

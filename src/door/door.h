@@ -22,6 +22,8 @@ struct cordon_doors {
 extern const struct cordon_http_door cordon_door_native, cordon_door_executor_manager, cordon_door_status,
     cordon_door_admin, cordon_door_ragflow_admin;
 
+extern const struct cordon_http_door cordon_door_guests;
+
 /* NULL-terminated, every door that there is. */
 extern const struct cordon_http_door *const cordon_door_list[];
 

@@ -28,7 +28,9 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "cells/cells.h"
 #include "core/guests.h"
+#include "core/reuse.h"
 #include "core/registry.h"
 #include "core/run.h"
 #include "door/door.h"
@@ -205,6 +207,8 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
     if (r < 0)
         return r;
     self->guests = cordon_store_guests(self->doors.store);
+    cordon_cells_setup(self->settings);
+    cordon_reuse_setup(self->settings);
     r = cordon_guests_setup(self->settings, &self->guests, err);
     if (r < 0)
         return r;

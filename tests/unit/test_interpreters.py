@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import interpreter_peers as peers  # noqa: E402
+import pytest_tap  # noqa: E402
 from interpreter_peers import FreshDriver, Guest, Pipes, Zygote, job  # noqa: E402
 
 EXTENSION = os.environ.get("CORDON_ZYGOTE_EXT", os.path.join(peers.ROOT, "build/src/agent/_cordon_zygote.so"))
@@ -989,43 +990,5 @@ def test_js_parked_is_small():
 
 # --- run by meson: one TAP line a test ---
 
-class Tap:
-    """Prints the results as TAP, for meson and ./dev, and gives each test a time limit."""
-
-    def __init__(self):
-        self.count = 0
-
-    def pytest_configure(self, config):
-        config.option.verbose = 0  # the terminal's plugin, which is off, would have set it
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_call(self, item):
-        def expired(*_):
-            raise TimeoutError("the test took longer than 60 s")
-
-        signal.signal(signal.SIGALRM, expired)
-        signal.alarm(60)
-        yield
-        signal.alarm(0)
-
-    def pytest_runtest_logreport(self, report):
-        if report.when != "call" and report.passed:
-            return
-        self.count += 1
-        name = report.nodeid.rpartition("::")[2].replace("#", "")
-        if report.skipped:
-            print(f"ok {self.count} - {name} # SKIP {report.longrepr[2]}", flush=True)
-        elif report.passed:
-            print(f"ok {self.count} - {name}", flush=True)
-        else:
-            print(f"not ok {self.count} - {name}", *(f"# {line}" for line in report.longreprtext.splitlines()), sep="\n",
-                  flush=True)
-
-
 if __name__ == "__main__":
-    tap, here = Tap(), os.path.abspath(__file__)
-    with tempfile.TemporaryDirectory(prefix="cordon-test-") as temporary:
-        code = pytest.main(["-p", "no:cacheprovider", "-p", "no:terminal", "--noconftest", "-c", os.devnull, "--rootdir",
-                            os.path.dirname(here), "--basetemp", temporary + "/pytest", here, *sys.argv[1:]], plugins=[tap])
-    print(f"1..{tap.count}")
-    sys.exit(code if code > 1 else 0)
+    sys.exit(pytest_tap.main(__file__))

@@ -5,7 +5,9 @@
 
 #include "http/route.h"
 
-/* The control plane; envd, by port 49983 or its paths; what listens in a sandbox, by any other port. */
-extern const struct cordon_http_door cordon_door_e2b, cordon_door_e2b_envd, cordon_door_e2b_port;
+/* The control plane; envd, by port 49983 or its paths; the code interpreter, by port
+ * 49999; what listens in a sandbox, by any other port. */
+extern const struct cordon_http_door cordon_door_e2b, cordon_door_e2b_envd, cordon_door_e2b_interpreter,
+    cordon_door_e2b_port;
 
 #endif
