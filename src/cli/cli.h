@@ -13,6 +13,8 @@ int cordon_cli_conformance(int argc, char **argv);
 int cordon_cli_doctor(int argc, char **argv);
 int cordon_cli_config(int argc, char **argv);
 int cordon_cli_key(int argc, char **argv);
+int cordon_cli_verify(int argc, char **argv);
+int cordon_cli_probe_server(int argc, char **argv);
 int cordon_cli_template(int argc, char **argv);
 
 /* Exit statuses besides the program's own. */

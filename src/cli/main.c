@@ -21,6 +21,8 @@ static const struct command {
     {"serve", cordon_supervisor_main, "serve the sandbox over HTTP"},
     {"backends", cordon_cli_backends, "list the backends and what each can enforce"},
     {"conformance", cordon_cli_conformance, "run the conformance suite against a backend"},
+    {"verify", cordon_cli_verify, "measure what a backend enforces"},
+    {"probe-server", cordon_cli_probe_server, "answer the probes of verify"},
     {"doctor", cordon_cli_doctor, "tell what this host lacks and how to mend it"},
     {"config", cordon_cli_config, "show or explain the settings"},
     {"key", cordon_cli_key, "create, list or revoke keys"},

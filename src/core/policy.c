@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "core/egress.h"
 #include "core/registry.h"
+#include "core/verify.h"
 #include "core/template.h"
 
 struct question {
@@ -19,6 +21,7 @@ struct question {
     const char *backend;
     struct cordon_capabilities caps;
     bool named;
+    const char *unproven; /* CORDON_REQUIRE_VERIFIED: behind each refusal for what was only declared; "" */
     bool unisolated; /* the backend `none`, named and allowed: what isolation would hold is waived with it */
     struct cordon_error *err;
 };
@@ -36,7 +39,7 @@ static int refuse(const struct question *q, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap); /* cut on purpose */
     va_end(ap);
-    return cordon_fail(q->err, -EPERM, CORDON_ERROR_REFUSED, "the code was refused and not run: %s", text);
+    return cordon_fail(q->err, -EPERM, CORDON_ERROR_REFUSED, "the code was refused and not run: %s%s", text, q->unproven);
 }
 
 static int check_none(const struct question *q)
@@ -248,6 +251,25 @@ static int check_needs(const struct question *q)
     return 0;
 }
 
+/* Takes back what was declared and not measured. True: something was. */
+static bool believe_only_measured(struct question *q)
+{
+    struct cordon_verification found = {.at_s = 0};
+    struct cordon_capabilities *caps = &q->caps;
+    const struct cordon_capabilities declared = *caps;
+    int64_t hours = cordon_settings_int(q->settings, q->run->door, CORDON_SET_VERIFIED_HOURS);
+    if (!cordon_settings_bool(q->settings, q->run->door, CORDON_SET_REQUIRE_VERIFIED))
+        return false;
+    bool fresh = cordon_verified_get(q->backend, &found) && (int64_t)time(NULL) - found.at_s <= hours * 3600;
+#define HELD(item) (fresh && found.items[CORDON_VERIFY_##item].verdict == CORDON_VERDICT_HELD)
+    caps->deny_all_egress = caps->deny_all_egress && HELD(DENY_ALL) && HELD(EXCEPTIONS);
+    caps->domain_allowlist = caps->domain_allowlist && HELD(DOMAINS);
+    caps->memory_limit = caps->memory_limit && HELD(MEMORY);
+#undef HELD
+    return caps->deny_all_egress != declared.deny_all_egress || caps->domain_allowlist != declared.domain_allowlist ||
+           caps->memory_limit != declared.memory_limit;
+}
+
 static int check(const struct cordon_settings *settings, const struct cordon_run_request *request,
                  const struct cordon_backend *backend, bool named, int (*const *rules)(const struct question *),
                  struct cordon_error *err)
@@ -261,6 +283,9 @@ static int check(const struct cordon_settings *settings, const struct cordon_run
         .named = named,
         .err = err,
     };
+    q.unproven = believe_only_measured(&q) ? " (CORDON_REQUIRE_VERIFIED: what cordon verify did not measure to hold, "
+                                              "or too long ago, counts as missing)"
+                                            : "";
     q.unisolated = named && strcmp(backend->name, "none") == 0 && request->door != CORDON_DOOR_LANGFLOW &&
                    (request->by_operator || cordon_settings_bool(settings, request->door, CORDON_SET_ALLOW_NONE));
     for (; *rules; rules++) {

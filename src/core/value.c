@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/value.h"
 
+#include "base/fd.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -426,4 +429,13 @@ bool cordon_value_text(const struct cordon_value *object, const char *name, char
     }
     free(text);
     return good;
+}
+
+void cordon_value_copy(const struct cordon_value *value, char *to, size_t size)
+{
+    cordon_autofree char *text = value->kind == CORDON_VALUE_STRING ? malloc(value->size + 1) : NULL;
+    ssize_t length = text ? cordon_value_string(value, text) : 0;
+    if (text)
+        text[length > 0 ? length : 0] = '\0';
+    (void)snprintf(to, size, "%s", text ? text : ""); /* cut at its size */
 }

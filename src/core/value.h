@@ -54,6 +54,8 @@ bool cordon_value_member(const struct cordon_value *object, const char *name, st
 /* The same for a string member, decoded into to; "" and false where there is none, it is no string, or it doesn't fit
  * or holds a NUL. */
 bool cordon_value_text(const struct cordon_value *object, const char *name, char *to, size_t size);
+/* A string, cut at size - 1 bytes and at a NUL, for showing; "" for what is no string. */
+void cordon_value_copy(const struct cordon_value *value, char *to, size_t size);
 bool cordon_value_equals(const struct cordon_value *string, const char *text);
 bool cordon_value_true(const struct cordon_value *value);                  /* of a BOOL */
 bool cordon_value_number(const struct cordon_value *value, double *ret);   /* false: no NUMBER, or not finite */

@@ -4,6 +4,8 @@
 
 #include "core/registry.h"
 #include "core/run.h"
+#include "core/value.h"
+#include "core/verify.h"
 #include "door/createos/doors.h"
 #include "door/door.h"
 #include "door/e2b/doors.h"
@@ -68,6 +70,12 @@ static void write_backend(struct cordon_json *json, const struct cordon_backend 
         cordon_json_text(json, err.message);
     }
     write_capabilities(json, backend->capabilities());
+    cordon_json_key(json, "verified");
+    struct cordon_verification found;
+    if (cordon_verified_get(backend->name, &found))
+        cordon_verification_write(&found, json);
+    else
+        cordon_json_null(json);
     cordon_json_object_end(json);
 }
 
@@ -93,6 +101,34 @@ static int backends_get(struct cordon_http_request *request, struct cordon_error
     return r < 0 ? cordon_fail_errno(err, r, "writing the list of backends") : 0;
 }
 
+/* {"backend": "local"}; without a body the setting's. Takes half a minute. */
+static int verify_post(struct cordon_http_request *request, struct cordon_error *err)
+{
+    const struct cordon_doors *doors = request->context;
+    char name[64] = "";
+    struct cordon_value root, member;
+    const struct cordon_backend *backend;
+    struct cordon_verification found;
+    struct cordon_buf body = CORDON_BUF_INIT(64u << 10);
+    struct cordon_json json = {.buf = &body};
+    int r = request->body.size ? cordon_value_parse(request->body.data, request->body.size, &root, err) : 0;
+    if (r == 0 && request->body.size && cordon_value_member(&root, "backend", &member))
+        cordon_value_copy(&member, name, sizeof name);
+    if (r == 0)
+        r = cordon_registry_find(*name ? name : cordon_settings_string(doors->settings, CORDON_DOOR_NATIVE,
+                                                                       CORDON_SET_BACKEND),
+                                 "the request's backend", &backend, err);
+    if (r == 0)
+        r = cordon_verify(doors->settings, backend, doors->version, &found, err);
+    if (r < 0)
+        return r;
+    cordon_verified_put(&found);
+    cordon_verification_write(&found, &json);
+    (void)cordon_buf_append(&body, "\n", 1); /* sticky, seen by the reply */
+    r = cordon_http_reply(request, 200, "application/json", &body);
+    return r < 0 ? cordon_fail_errno(err, r, "writing what was verified") : 0;
+}
+
 static const struct cordon_http_route routes[] = {
     {"POST", "/v1/runs", cordon_native_run, CORDON_HTTP_RUN, CORDON_HTTP_BODY_SETTING,
      "Runs a program in a fresh guest: one answer when it ended, or a line an event as it happens. "
@@ -100,6 +136,8 @@ static const struct cordon_http_route routes[] = {
      "Run", "Answer", "Event"},
     {"GET", "/v1/backends", backends_get, CORDON_HTTP_RUN, CORDON_HTTP_BODY_NONE,
      "The backends, what each can enforce, and whether it can run code now.", NULL, "Backends", NULL},
+    {"POST", "/v1/verify", verify_post, CORDON_HTTP_ADMIN, 4096,
+     "Measures what a backend enforces, by probe programs in fresh guests, and keeps the result.", NULL, NULL, NULL},
 };
 
 const struct cordon_http_door cordon_door_native = {

@@ -195,7 +195,7 @@ static bool take_query(struct cordon_job *job, size_t size)
     }
     if (r < 0) {
         answer(job, code, NULL);
-    } else if (!cordon_session_may_ask(job->session)) {
+    } else if (!cordon_egress_guest_may_ask(job->session)) {
         cordon_egress_log_refused(&job->session->log, "", NULL, 0, NULL, true, "too many questions");
         answer(job, CORDON_DNS_REFUSED, NULL);
     } else {

@@ -98,13 +98,16 @@ static enum cordon_look rewrite(struct cordon_connection *connection, const stru
     unsigned added;
     int r = cordon_head_rewrite(in->data, head, &connection->session->policy, connection->name, connection->port, &out,
                                 &added);
-    if (r == 0)
+    if (r == 0 && !head->websocket)
         r = cordon_buf_append(&out, in->data + head->size, in->size - head->size);
     if (r < 0) {
         cordon_buf_wipe(&out);
         return bad(why, "no memory for a request's head");
     }
-    cordon_buf_done(in);
+    if (head->websocket)
+        cordon_buf_consume(in, head->size); /* what is said after it waits for the server's agreement */
+    else
+        cordon_buf_done(in);
     connection->out = out;
     connection->waits_for_101 = head->websocket;
     return CORDON_LOOK_PASSED;

@@ -32,7 +32,7 @@
 static void close_sessions(struct cordon_egress *egress)
 {
     while (egress->sessions)
-        cordon_session_close(egress->sessions);
+        cordon_egress_guest_close(egress->sessions);
 }
 
 static void on_signal(struct cordon_source *source, uint32_t events)
@@ -54,7 +54,7 @@ static bool take_open(struct cordon_egress *egress, const struct cordon_egress_o
         open->version == CORDON_EGRESS_VERSION && nfds && used == nfds && !(open->sockets >> CORDON_EGRESS_SOCKETS);
     int r = -EBADMSG;
     if (fits)
-        r = cordon_session_open(egress, open, CORDON_TAKE_FD(fds[0]), sockets);
+        r = cordon_egress_guest_open(egress, open, CORDON_TAKE_FD(fds[0]), sockets);
     for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
         cordon_close(&sockets[i]);
     if (r < 0)

@@ -162,6 +162,13 @@ static enum moved move_up(struct cordon_connection *connection)
         r = see_101(connection) == MOVED_BLOCKED ? MOVED_BLOCKED : MOVED_ALL;
     if (r != MOVED_ALL || connection->waits_for_101)
         return r;
+    if (connection->in.size && !connection->up.ended) { /* what was said behind an upgrade */
+        connection->out = connection->in;
+        connection->in = CORDON_BUF_INIT(0);
+        r = send_out(connection);
+        if (r != MOVED_ALL)
+            return r;
+    }
     return move(session->egress, &connection->up, connection->guest.fd, connection->server.fd,
                 &session->log.counts.sent);
 }

@@ -14,7 +14,7 @@
 #define ASK_RATE 200.0 /* DNS questions a second, over time */
 #define ASK_BURST 400.0
 
-bool cordon_session_may_ask(struct cordon_session *session)
+bool cordon_egress_guest_may_ask(struct cordon_session *session)
 {
     uint64_t now = cordon_now_us();
     session->tokens += (double)(now - session->tokens_us) * (ASK_RATE / 1e6);
@@ -111,7 +111,7 @@ static void on_control(struct cordon_source *source, uint32_t events)
     if (text)
         explicit_bzero(text, CORDON_EGRESS_TEXT_MAX + 1); /* a policy may hold secrets */
     if (!goes_on)
-        cordon_session_close(session);
+        cordon_egress_guest_close(session);
 }
 
 /* --- its sockets --- */
@@ -189,7 +189,7 @@ static struct cordon_session *new_session(struct cordon_egress *egress, const st
     return session;
 }
 
-int cordon_session_open(struct cordon_egress *egress, const struct cordon_egress_open *open, int end_take,
+int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, int end_take,
                         int sockets_take[CORDON_EGRESS_SOCKETS])
 {
     struct cordon_session *session = new_session(egress, open);
@@ -201,11 +201,11 @@ int cordon_session_open(struct cordon_egress *egress, const struct cordon_egress
     else
         cordon_close(&end_take);
     if (r < 0 && session)
-        cordon_session_close(session);
+        cordon_egress_guest_close(session);
     return r;
 }
 
-void cordon_session_close(struct cordon_session *session)
+void cordon_egress_guest_close(struct cordon_session *session)
 {
     struct cordon_egress *egress = session->egress;
     cordon_source_close(&egress->loop, &session->control);

@@ -33,6 +33,7 @@
 #include "core/reuse.h"
 #include "core/registry.h"
 #include "core/run.h"
+#include "core/verify.h"
 #include "door/door.h"
 #include "guest/egress.h"
 #include "guest/guest.h"
@@ -202,6 +203,8 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
         r = cordon_store_open(store_path, &self->doors.store, err);
     if (r == 0)
         r = cordon_executor_manager_setup(self->settings, err);
+    if (r == 0)
+        r = cordon_verified_load(self->state.fd, err);
     if (r == 0)
         r = cordon_filter_gateway(err);
     if (r < 0)
