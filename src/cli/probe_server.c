@@ -16,10 +16,11 @@
 #define ADDRESSES_MAX 16
 #define ASK_MS 2000 /* how long a client may take to ask; the others wait meanwhile */
 
-static const char help[] = "usage: cordon probe-server ADDR:PORT...\n"
-                           "\n"
-                           "Answers the probes of cordon verify, over TCP and UDP. Run it on two addresses, and name them\n"
-                           "in CORDON_VERIFY_LISTED and CORDON_VERIFY_UNLISTED.\n";
+static const char help[] =
+    "usage: cordon probe-server ADDR:PORT...\n"
+    "\n"
+    "Answers the probes of cordon verify, over TCP and UDP. Run it on two addresses, and name them\n"
+    "in CORDON_VERIFY_LISTED and CORDON_VERIFY_UNLISTED.\n";
 
 static const char text[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\nConnection: close\r\n"
                            "\r\ncordon-probe\n";
@@ -47,7 +48,7 @@ static void answer_stream(int listener)
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     if (fd < 0 || poll(&wait, 1, ASK_MS) <= 0)
         return;
-    (void)!read(fd, asked, sizeof asked);               /* whatever it is */
+    (void)!read(fd, asked, sizeof asked);                 /* whatever it is */
     (void)!send(fd, text, sizeof text - 1, MSG_NOSIGNAL); /* one who is gone does not need it */
     (void)shutdown(fd, SHUT_WR);
     (void)poll(&wait, 1, 100); /* for its end, so that the text is not lost in a reset */

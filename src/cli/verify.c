@@ -21,7 +21,8 @@ static const char help[] =
     "usage: cordon verify [--json] [BACKEND]\n"
     "\n"
     "Measures what a backend enforces, by probe programs in fresh guests, and shows it beside what it declares. Set\n"
-    "CORDON_VERIFY_LISTED and CORDON_VERIFY_UNLISTED to two probe servers (cordon probe-server): without them, what can\n"
+    "CORDON_VERIFY_LISTED and CORDON_VERIFY_UNLISTED to two probe servers (cordon probe-server): without them, what "
+    "can\n"
     "be reached over the network stays unknown. Exit status 1: something declared does not hold.\n";
 
 static int ask_daemon(int fd, const char *backend, struct cordon_buf *to, struct cordon_error *err)
@@ -58,8 +59,9 @@ static int ask_ourselves(const struct cordon_settings *settings, const char *nam
     struct cordon_verification found;
     struct cordon_json json = {.buf = to};
     cordon_registry_setup(cordon_backend_builtin);
-    int r = cordon_registry_find(*name ? name : cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND),
-                                 "the argument", &backend, err);
+    int r =
+        cordon_registry_find(*name ? name : cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND),
+                             "the argument", &backend, err);
     if (r == 0)
         r = cordon_oneshot_start(&options, &oneshot, err);
     if (r == 0)

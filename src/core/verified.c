@@ -137,9 +137,9 @@ int cordon_verified_load(int folder, struct cordon_error *err)
             read_one(&item, &verified.list[verified.count++]);
     }
     (void)pthread_mutex_unlock(&verified.lock);
-    return r < 0 ? cordon_fail(err, r, CORDON_ERROR_INVALID, "%s can not be read; remove it, and verify again",
-                               FILE_NAME)
-                 : 0;
+    return r < 0
+               ? cordon_fail(err, r, CORDON_ERROR_INVALID, "%s can not be read; remove it, and verify again", FILE_NAME)
+               : 0;
 }
 
 /* --- writing --- */

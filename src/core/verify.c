@@ -20,7 +20,7 @@
 #include "core/run.h"
 #include "core/value.h"
 
-#include "verify_probe.h"
+#include "core/verify_probe.h"
 
 #define RUN_MS 25000u
 #define DEADLINE_MS 2000u
@@ -274,8 +274,8 @@ static void judge_exceptions(struct verifier *self, const struct cordon_value *e
     char text[160];
     size_t count = join(exceptions, text, sizeof text);
     bool declared = self->caps.egress_exceptions && *self->caps.egress_exceptions;
-    conclude(self->to, CORDON_VERIFY_EXCEPTIONS,
-             count && !declared ? CORDON_VERDICT_BROKEN : CORDON_VERDICT_HELD, "%s%s",
+    conclude(self->to, CORDON_VERIFY_EXCEPTIONS, count && !declared ? CORDON_VERDICT_BROKEN : CORDON_VERDICT_HELD,
+             "%s%s",
              count ? "reachable with the network off: " : "no metadata service and no link-local address is reachable",
              text);
 }
@@ -339,15 +339,17 @@ static void verify_domains(struct verifier *self)
         size_t count = whole ? join(&reached, text, sizeof text) : 0;
         bool there = whole && cordon_value_equals(&listed, "reached");
         conclude(self->to, CORDON_VERIFY_DOMAINS,
-                 !whole           ? CORDON_VERDICT_UNKNOWN
+                 !whole            ? CORDON_VERDICT_UNKNOWN
                  : count || !there ? CORDON_VERDICT_BROKEN
-                                  : CORDON_VERDICT_HELD,
+                                   : CORDON_VERDICT_HELD,
                  "%s%.180s",
                  !whole  ? "the probe said nothing: "
                  : count ? "with only the listed name allowed it reached "
                  : there ? "the listed name was reached, and nothing else"
                          : "the listed name was not reached",
-                 !whole ? answer.outcome.message : count ? text : "");
+                 !whole  ? answer.outcome.message
+                 : count ? text
+                         : "");
     }
     answer_done(&answer);
     cordon_egress_policy_done(&policy);
@@ -374,8 +376,8 @@ static void verify_deadline(struct verifier *self)
     struct answer answer, orphan = {.took_us = 0};
     if (probe(self, request_of(DEADLINE_MS), "'deadline'", CORDON_VERIFY_DEADLINE, &answer, NULL) == 0 &&
         probe(self, request_of(RUN_MS), "'orphan'", CORDON_VERIFY_DEADLINE, &orphan, NULL) == 0) {
-        bool in_time = answer.outcome.cause == CORDON_CAUSE_TIMEOUT &&
-                       answer.took_us < DEADLINE_MS * 1000ull + DEADLINE_MORE_US;
+        bool in_time =
+            answer.outcome.cause == CORDON_CAUSE_TIMEOUT && answer.took_us < DEADLINE_MS * 1000ull + DEADLINE_MORE_US;
         bool unheld = orphan.took_us < 10000000;
         conclude(self->to, CORDON_VERIFY_DEADLINE, in_time && unheld ? CORDON_VERDICT_HELD : CORDON_VERDICT_BROKEN,
                  "limit %u ms: a program that ignores signals was told as %s after %llu ms; one with an orphan ended "
@@ -451,10 +453,10 @@ int cordon_verify(const struct cordon_settings *settings, const struct cordon_ba
         return r;
     self.caps = cordon_registry_capabilities(backend); /* a probe may have found more */
     declare(&self);
-    self.there[0] = read_target(cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_VERIFY_LISTED),
-                                &self.targets[0]);
-    self.there[1] = read_target(cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_VERIFY_UNLISTED),
-                                &self.targets[1]);
+    self.there[0] =
+        read_target(cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_VERIFY_LISTED), &self.targets[0]);
+    self.there[1] =
+        read_target(cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_VERIFY_UNLISTED), &self.targets[1]);
     write_targets(self.targets, self.there, &self.list);
     r = verify_deny(&self, err);
     if (r == 0) {

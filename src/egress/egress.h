@@ -233,7 +233,7 @@ struct cordon_session {
 
 /* Takes the session's end and the sockets (-1: absent), on failure too. */
 int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, int end_take,
-                        int sockets_take[CORDON_EGRESS_SOCKETS]);
+                             int sockets_take[CORDON_EGRESS_SOCKETS]);
 void cordon_egress_guest_close(struct cordon_session *session);
 /* True while the guest asks no more than its share. */
 bool cordon_egress_guest_may_ask(struct cordon_session *session);

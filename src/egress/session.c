@@ -190,7 +190,7 @@ static struct cordon_session *new_session(struct cordon_egress *egress, const st
 }
 
 int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, int end_take,
-                        int sockets_take[CORDON_EGRESS_SOCKETS])
+                             int sockets_take[CORDON_EGRESS_SOCKETS])
 {
     struct cordon_session *session = new_session(egress, open);
     int r = session ? watch_sockets(session, sockets_take) : -ENOMEM;
