@@ -131,7 +131,8 @@ static void excerpt(const struct cordon_buf *body, char to[EXCERPT])
     if (body->size && cordon_value_parse(body->data, body->size, &root, NULL) == 0 &&
         (cordon_value_text(&root, "message", to, EXCERPT) || cordon_value_text(&root, "detail", to, EXCERPT) ||
          cordon_value_text(&root, "data", to, EXCERPT) ||
-         (cordon_value_member(&root, "error", &error) && cordon_value_text(&error, "message", to, EXCERPT)))) {
+         (cordon_value_member(&root, "error", &error) && cordon_value_text(&error, "message", to, EXCERPT)) ||
+         (cordon_value_member(&root, "data", &error) && cordon_value_text(&error, "message", to, EXCERPT)))) {
         cordon_secret_mask(to);
         return;
     }
