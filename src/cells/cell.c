@@ -11,12 +11,12 @@
 #include "base/json.h"
 #include "cells/internal.h"
 
-#define GRACE_US 500000u      /* an interrupted cell has this long to end, and keep its context */
-#define GONE_US 2000000u      /* a killed one has this long to be gone */
-#define LOOK_MS 200           /* between two looks whether the client is still there */
-#define SHOWN_MAX 1000u       /* values of one cell */
+#define GRACE_US 500000u        /* an interrupted cell has this long to end, and keep its context */
+#define GONE_US 2000000u        /* a killed one has this long to be gone */
+#define LOOK_MS 200             /* between two looks whether the client is still there */
+#define SHOWN_MAX 1000u         /* values of one cell */
 #define SHOWN_BYTES (64u << 20) /* of all of them */
-#define BASH_MAX (120u << 10) /* an argument's length */
+#define BASH_MAX (120u << 10)   /* an argument's length */
 
 enum ending { RUNNING, INTERRUPTED, KILLED };
 
@@ -26,12 +26,12 @@ struct cordon_cell {
     bool fresh;
     uint32_t number;
     enum ending ending;
-    enum cordon_cause why; /* of ending */
+    enum cordon_cause why;                    /* of ending */
     uint64_t begun_us, deadline_us, grace_us; /* deadline 0: none */
     uint64_t timeout_ms;
     int cancel_fd;
     uint64_t shown, shown_bytes;
-    struct cordon_buf text;                 /* what an event points to */
+    struct cordon_buf text; /* what an event points to */
     struct cordon_cell_end end;
 };
 
@@ -75,12 +75,11 @@ static int open_bash(struct cordon_cell *cell, const struct cordon_cell_request 
 static int begin(struct cordon_cell *cell, const struct cordon_cell_request *request, struct cordon_error *err)
 {
     struct cordon_context *context = cell->context;
-    int r = context->removed ? cordon_fail(err, -ENOENT, CORDON_ERROR_NOT_FOUND, "context %s was removed",
-                                           context->info.id)
-                             : cordon_context_start(request->tenant, context, &cell->fresh, err);
+    int r = context->removed
+                ? cordon_fail(err, -ENOENT, CORDON_ERROR_NOT_FOUND, "context %s was removed", context->info.id)
+                : cordon_context_start(request->tenant, context, &cell->fresh, err);
     if (r == 0)
-        r = context->language->stays ? cordon_context_send_cell(context, request, err)
-                                     : open_bash(cell, request, err);
+        r = context->language->stays ? cordon_context_send_cell(context, request, err) : open_bash(cell, request, err);
     cell->number = context->number;
     return r;
 }
@@ -283,8 +282,8 @@ static int tell_shown(struct cordon_cell *cell, const struct cordon_cell_reader_
     }
     cell->shown++;
     cell->shown_bytes += read->size;
-    *event = (struct cordon_cell_event){
-        .type = CORDON_CELL_SHOWN, .data = {read->data, read->size}, .number = cell->number};
+    *event =
+        (struct cordon_cell_event){.type = CORDON_CELL_SHOWN, .data = {read->data, read->size}, .number = cell->number};
     return 1;
 }
 
@@ -337,8 +336,7 @@ int cordon_cell_next(struct cordon_cell *cell, int timeout_ms, struct cordon_cel
     uint64_t until_us = timeout_ms < 0 ? UINT64_MAX / 2 : cordon_now_us() + (uint64_t)timeout_ms * 1000;
     if (!cell->started_told) {
         cell->started_told = true;
-        *event = (struct cordon_cell_event){
-            .type = CORDON_CELL_STARTED, .number = cell->number, .fresh = cell->fresh};
+        *event = (struct cordon_cell_event){.type = CORDON_CELL_STARTED, .number = cell->number, .fresh = cell->fresh};
         return 1;
     }
     for (;;) {

@@ -26,7 +26,7 @@ struct cordon_cells_language {
         const char *name; /* "": the driver itself, first */
         const char *text;
         const uint64_t *size;
-    } *sources; /* ended by a text of NULL; the first one is the boot text */
+    } * sources; /* ended by a text of NULL; the first one is the boot text */
 };
 /* NULL: not known. name may be an alias or NULL. */
 const struct cordon_cells_language *cordon_cells_language(const char *name);

@@ -11,10 +11,10 @@
 #include "cells/internal.h"
 #include "proto/frame.h"
 
-#define START_US 30000000u   /* until it must be ready: the slowest host loads Python in less */
-#define SYNC_US 2000000u     /* until one that was found must have ended what it does */
-#define STOP_US 3000000u     /* until a killed one is gone */
-#define WHY_MAX 200u         /* kept of what it said before it failed to start */
+#define START_US 30000000u /* until it must be ready: the slowest host loads Python in less */
+#define SYNC_US 2000000u   /* until one that was found must have ended what it does */
+#define STOP_US 3000000u   /* until a killed one is gone */
+#define WHY_MAX 200u       /* kept of what it said before it failed to start */
 #define ARGV_MAX 8
 
 /* --- starting --- */
@@ -259,8 +259,8 @@ void cordon_context_kill(struct cordon_context *context)
                                      NULL); /* gone is what was wanted */
 }
 
-/* The frame does not go over our stream, which belongs to who has the turn; it can't meet a cell's: there is none on its
- * way while one runs. */
+/* The frame does not go over our stream, which belongs to who has the turn; it can't meet a cell's: there is none on
+ * its way while one runs. */
 static int send_interrupt(const struct cordon_context *context, uint32_t number)
 {
     char frame[CORDON_FRAME_HEADER + 4], tag[64];

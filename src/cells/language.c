@@ -6,8 +6,9 @@
 #include "cells/internal.h"
 
 #define ASSETS(X)                                                                                                      \
-    X(boot_py) X(cell_py) X(cell_show_py) X(cell_plot_py) X(cell_magic_py) X(boot_js) X(cell_js) X(cell_show_js)        \
-    X(cell_control_js)
+    X(boot_py)                                                                                                         \
+    X(cell_py) X(cell_show_py) X(cell_plot_py) X(cell_magic_py) X(boot_js) X(cell_js) X(cell_show_js)                  \
+        X(cell_control_js)
 #define X_DECLARE(name)                                                                                                \
     extern const char cordon_asset_##name[];                                                                           \
     extern const uint64_t cordon_asset_##name##_size;
@@ -31,8 +32,8 @@ static const struct cordon_cells_source javascript_sources[] = {
 static const char *const python_argv[] = {"python3", "-c", "{boot}", NULL};
 /* The checks end a process whose code was ended within a callback, which is what an interrupt does. V8 has its own
  * limit of memory; the guest's is the one that is to count. */
-static const char *const javascript_argv[] = {"node", "--no-force-async-hooks-checks", "--max-old-space-size={memory}",
-                                              "-e", "{boot}", NULL};
+static const char *const javascript_argv[] = {
+    "node", "--no-force-async-hooks-checks", "--max-old-space-size={memory}", "-e", "{boot}", NULL};
 
 static const struct cordon_cells_language languages[] = {
     {.name = "python", .aliases = "py,python3,ipython", .stays = true, .argv = python_argv, .sources = python_sources},

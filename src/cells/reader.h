@@ -13,16 +13,16 @@
 #include "base/buf.h"
 
 #define CORDON_CELL_HEADER 8u
-#define CORDON_CELL_FRAME_MAX 16384u      /* from an interpreter, its header included */
+#define CORDON_CELL_FRAME_MAX 16384u       /* from an interpreter, its header included */
 #define CORDON_CELL_OBJECT_MAX (16u << 20) /* JSON that came in parts */
 #define CORDON_CELL_NONCE 16u
 
 enum cordon_cell_frame {
     /* to the interpreter */
-    CORDON_CELL_FRAME_CELL = 2, /* fields */
+    CORDON_CELL_FRAME_CELL = 2,  /* fields */
     CORDON_CELL_FRAME_INTERRUPT, /* u32 number: JavaScript, which signals don't reach */
-    CORDON_CELL_FRAME_SYNC,     /* nonce; answered between cells */
-    CORDON_CELL_FRAME_SOURCE,   /* the driver; then its parts: name NUL text */
+    CORDON_CELL_FRAME_SYNC,      /* nonce; answered between cells */
+    CORDON_CELL_FRAME_SOURCE,    /* the driver; then its parts: name NUL text */
     /* from it */
     CORDON_CELL_FRAME_READY = 68, /* JSON: language, version, pid */
     CORDON_CELL_FRAME_OUT,        /* u8 stream (1, 2) · bytes */
@@ -66,7 +66,8 @@ struct cordon_cell_reader_event {
 
 int cordon_cell_reader_feed(struct cordon_cell_reader *reader, const char *data, size_t size); /* 0 or -ENOMEM */
 struct cordon_cell_reader_event cordon_cell_reader_next(struct cordon_cell_reader *reader);
-/* Throws away what came up to the answer to a SYNC with this nonce: 1 when it was there, with the number; else 0: feed. */
+/* Throws away what came up to the answer to a SYNC with this nonce: 1 when it was there, with the number; else 0: feed.
+ */
 int cordon_cell_reader_sync(struct cordon_cell_reader *reader, const unsigned char nonce[CORDON_CELL_NONCE],
                             uint32_t *ret_number);
 void cordon_cell_reader_done(struct cordon_cell_reader *reader);

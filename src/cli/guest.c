@@ -15,7 +15,8 @@
 static const char help[] =
     "usage: cordon guest ACTION [OPTIONS] [ARGUMENTS]\n"
     "\n"
-    "Guests that are kept: files, installed packages and processes stay. They live with the daemon of the state folder.\n"
+    "Guests that are kept: files, installed packages and processes stay. They live with the daemon of the state "
+    "folder.\n"
     "GUEST is a guest's id or its name.\n"
     "\n"
     "  create [NAME]            makes one and prints its id (--template, -b, -m, --disk, -e, --meta, --network,\n"
@@ -23,7 +24,8 @@ static const char help[] =
     "  list                     those there are (--name PATTERN, --idle DURATION, --all: also those that are gone)\n"
     "  show GUEST               all that is known of it\n"
     "  log GUEST                what happened to it\n"
-    "  exec GUEST COMMAND...    runs a command in it, ends with its exit status (-e, -u, -w, -t, --stdin, --background)\n"
+    "  exec GUEST COMMAND...    runs a command in it, ends with its exit status (-e, -u, -w, -t, --stdin, "
+    "--background)\n"
     "  ps GUEST                 the programs that were started in it\n"
     "  cell GUEST -c CODE       runs a cell in a context that keeps its state (-l, --context ID, -t)\n"
     "  put GUEST LOCAL PATH     copies a file into it; - for stdin (--mode, -u)\n"
@@ -128,14 +130,22 @@ static const char **place_of(struct cordon_guest_options *to, int option)
     const struct {
         int option;
         const char **to;
-    } places[] = {{'b', &to->backend},           {'m', &to->memory_mb},
-                  {'t', &to->timeout_s},         {'u', &to->user},
-                  {'w', &to->cwd},               {'l', &to->language},
-                  {'c', &to->code},              {OPTION_TEMPLATE, &to->template_name},
-                  {OPTION_DISK, &to->disk_mb},   {OPTION_TTL, &to->ttl_s},
-                  {OPTION_IDLE, &to->idle},      {OPTION_NAME, &to->name},
-                  {OPTION_STDIN, &to->stdin_file}, {OPTION_MODE, &to->mode},
-                  {OPTION_CONTEXT, &to->context}, {OPTION_STATE, &to->state}};
+    } places[] = {{'b', &to->backend},
+                  {'m', &to->memory_mb},
+                  {'t', &to->timeout_s},
+                  {'u', &to->user},
+                  {'w', &to->cwd},
+                  {'l', &to->language},
+                  {'c', &to->code},
+                  {OPTION_TEMPLATE, &to->template_name},
+                  {OPTION_DISK, &to->disk_mb},
+                  {OPTION_TTL, &to->ttl_s},
+                  {OPTION_IDLE, &to->idle},
+                  {OPTION_NAME, &to->name},
+                  {OPTION_STDIN, &to->stdin_file},
+                  {OPTION_MODE, &to->mode},
+                  {OPTION_CONTEXT, &to->context},
+                  {OPTION_STATE, &to->state}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (places[i].option == option)
             return places[i].to;
@@ -206,14 +216,15 @@ int cordon_guest_connect(struct cordon_guest_call *call, struct cordon_error *er
 {
     int fd = cordon_daemon_connect(call->settings, err);
     if (fd == -ENOENT)
-        return cordon_fail(err, -ENOENT, CORDON_ERROR_UNAVAILABLE,
-                           "no daemon answers in the state folder, and guests live with one: start cordon serve, or give "
-                           "its folder with --state");
+        return cordon_fail(
+            err, -ENOENT, CORDON_ERROR_UNAVAILABLE,
+            "no daemon answers in the state folder, and guests live with one: start cordon serve, or give "
+            "its folder with --state");
     return fd;
 }
 
-int cordon_guest_ask(struct cordon_guest_call *call, const char *method, const char *path, const struct cordon_buf *body,
-                     struct cordon_buf *reply, struct cordon_error *err)
+int cordon_guest_ask(struct cordon_guest_call *call, const char *method, const char *path,
+                     const struct cordon_buf *body, struct cordon_buf *reply, struct cordon_error *err)
 {
     struct cordon_http_reader http = CORDON_HTTP_READER_INIT(256u << 20);
     cordon_autoclose int fd = cordon_guest_connect(call, err);
@@ -266,8 +277,8 @@ int cordon_guest_duration(const char *text, const char *option, double *ret, str
         *ret = value * units[i].seconds;
         return 0;
     }
-    return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s \"%.40s\": give seconds, or a number with m, h or d", option,
-                       text);
+    return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s \"%.40s\": give seconds, or a number with m, h or d",
+                       option, text);
 }
 
 static int run_action(size_t i, const struct cordon_guest_options *asked)

@@ -27,8 +27,8 @@ typedef int cordon_guest_action(struct cordon_guest_call *call, struct cordon_er
 /* A connection to the daemon; an error when there is none: guests live with it. */
 int cordon_guest_connect(struct cordon_guest_call *call, struct cordon_error *err);
 /* A whole exchange: the answer's body is appended to reply (may be NULL) when its status is below 300, else err. */
-int cordon_guest_ask(struct cordon_guest_call *call, const char *method, const char *path, const struct cordon_buf *body,
-                     struct cordon_buf *reply, struct cordon_error *err);
+int cordon_guest_ask(struct cordon_guest_call *call, const char *method, const char *path,
+                     const struct cordon_buf *body, struct cordon_buf *reply, struct cordon_error *err);
 /* Appends /v1/guests/NAME and rest; the name is checked. */
 int cordon_guest_path(struct cordon_buf *to, const char *name, const char *rest, struct cordon_error *err);
 /* Appends text as a part of a query. */

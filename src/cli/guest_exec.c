@@ -221,10 +221,12 @@ static int print_cell(const struct cordon_value *answer)
 
 int cordon_guest_do_cell(struct cordon_guest_call *call, struct cordon_error *err)
 {
-    struct cordon_buf body = CORDON_BUF_INIT(64u << 20), path = CORDON_BUF_INIT(8192), reply = CORDON_BUF_INIT(256u << 20);
+    struct cordon_buf body = CORDON_BUF_INIT(64u << 20), path = CORDON_BUF_INIT(8192),
+                      reply = CORDON_BUF_INIT(256u << 20);
     struct cordon_value answer;
-    int r = call->options->code ? cordon_guest_path(&path, call->options->argv[0], "/cells", err)
-                                : cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "give the cell's program with -c CODE");
+    int r = call->options->code
+                ? cordon_guest_path(&path, call->options->argv[0], "/cells", err)
+                : cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "give the cell's program with -c CODE");
     if (r == 0)
         r = write_cell(call->options, &body, err);
     if (r == 0)

@@ -184,7 +184,8 @@ static int list_path(const struct cordon_guest_options *options, const char *aft
 
 /* Page after page. */
 static int each_guest(struct cordon_guest_call *call,
-                      int (*each)(struct cordon_guest_call *call, const struct cordon_value *guest, struct cordon_error *err),
+                      int (*each)(struct cordon_guest_call *call, const struct cordon_value *guest,
+                                  struct cordon_error *err),
                       struct cordon_error *err)
 {
     char after[128] = "";

@@ -127,16 +127,15 @@ int cordon_artifacts_end(struct cordon_artifacts *artifacts, struct cordon_error
 static bool is_old(const struct cordon_artifacts *artifacts, const struct cordon_artifact_entry *entry)
 {
     const struct cordon_artifact_entry *found =
-        artifacts->before_count
-            ? bsearch(entry, artifacts->before, artifacts->before_count, sizeof *entry, by_path)
-            : NULL;
+        artifacts->before_count ? bsearch(entry, artifacts->before, artifacts->before_count, sizeof *entry, by_path)
+                                : NULL;
     return found && found->size == entry->size && found->modified_ns == entry->modified_ns;
 }
 
 static int drop(struct cordon_artifacts *artifacts, struct cordon_event *event, const char *name, uint64_t size)
 {
-    *event = (struct cordon_event){
-        .type = CORDON_EVENT_DROPPED, .name = name, .reason = artifacts->reason, .size = size};
+    *event =
+        (struct cordon_event){.type = CORDON_EVENT_DROPPED, .name = name, .reason = artifacts->reason, .size = size};
     return 1;
 }
 
@@ -198,11 +197,11 @@ static int take(struct cordon_artifacts *artifacts, const struct cordon_artifact
     artifacts->files_left--;
     artifacts->bytes_left -= artifacts->content.size;
     cordon_guest_remove(artifacts->tenant, artifacts->guest, entry->path);
-    *event = (struct cordon_event){.type = CORDON_EVENT_ARTIFACT,
-                                   .name = name,
-                                   .data = {artifacts->content.data ? artifacts->content.data : "",
-                                            artifacts->content.size},
-                                   .size = artifacts->content.size};
+    *event =
+        (struct cordon_event){.type = CORDON_EVENT_ARTIFACT,
+                              .name = name,
+                              .data = {artifacts->content.data ? artifacts->content.data : "", artifacts->content.size},
+                              .size = artifacts->content.size};
     return 1;
 }
 

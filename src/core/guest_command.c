@@ -15,7 +15,8 @@ static const char call_python[] =
     "while p:=os.read(3,1<<20):d+=p\n"
     "os.set_inheritable(3,False)\n"
     "sys.path[0]=os.getcwd();sys.argv[:]=sys.argv[1:]\n"
-    "s=u.spec_from_file_location('main',sys.argv[0]);m=u.module_from_spec(s);sys.modules['main']=m;s.loader.exec_module(m)\n"
+    "s=u.spec_from_file_location('main',sys.argv[0]);m=u.module_from_spec(s);sys.modules['main']=m;s.loader.exec_"
+    "module(m)\n"
     "f=getattr(m,'main',None)\n"
     "if not callable(f):sys.exit('the program defines no function main(), which arguments are for')\n"
     "v=f(**json.loads(d))\n"
@@ -30,7 +31,8 @@ static const char call_javascript[] =
     "const f=[e,e&&e.main,m.main].find((x)=>typeof x==='function');"
     "if(!f){console.error('the program exports no function main, which arguments are for');process.exitCode=1;return}"
     "const v=JSON.stringify(await f(JSON.parse(Buffer.concat(d))));"
-    "if(v===undefined){console.error('main() must return a value. Use null for an empty result.');process.exitCode=1;return}"
+    "if(v===undefined){console.error('main() must return a value. Use null for an empty "
+    "result.');process.exitCode=1;return}"
     "let o=Buffer.from(v);while(o.length)o=o.subarray(fs.writeSync(3,o))})";
 
 static const struct {
@@ -91,14 +93,11 @@ int cordon_guest_command(const struct cordon_program_request *program, struct co
     return 0;
 }
 
-int cordon_guest_put(const char *tenant, const char *guest, const char *path, uint32_t mode, struct cordon_bytes content,
-                     int cancel_fd, struct cordon_error *err)
+int cordon_guest_put(const char *tenant, const char *guest, const char *path, uint32_t mode,
+                     struct cordon_bytes content, int cancel_fd, struct cordon_error *err)
 {
-    struct cordon_operation operation = {.struct_size = sizeof operation,
-                                         .kind = CORDON_OP_WRITE,
-                                         .path = path,
-                                         .mode = mode,
-                                         .cancel_fd = cancel_fd};
+    struct cordon_operation operation = {
+        .struct_size = sizeof operation, .kind = CORDON_OP_WRITE, .path = path, .mode = mode, .cancel_fd = cancel_fd};
     struct cordon_live_stream *stream = NULL;
     struct cordon_stream_event event;
     bool ended = false;

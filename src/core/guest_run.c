@@ -130,7 +130,7 @@ static int start(struct cordon_program *run, const struct cordon_program_request
 }
 
 int cordon_program_open(const struct cordon_program_request *program, struct cordon_program **ret,
-                          struct cordon_error *err)
+                        struct cordon_error *err)
 {
     struct cordon_program *run = calloc(1, sizeof *run);
     if (!run)

@@ -37,7 +37,7 @@ struct cordon_guest_item {
     bool gone;
     unsigned uses, streams;
     unsigned resting; /* streams that are no activity, nor are the programs that they started */
-    unsigned refs; /* of the item's memory: the table, and pins */
+    unsigned refs;    /* of the item's memory: the table, and pins */
     enum cordon_door door;
     char *tenant, *name, *template_name, *backend_name;
     struct cordon_pair *metadata;

@@ -24,7 +24,7 @@ struct cordon_artifacts {
     uint64_t bytes, bytes_left;
     struct cordon_buf content;
     char reason[128];
-    bool too_many;    /* more than can be listed: told once */
+    bool too_many; /* more than can be listed: told once */
 };
 /* Makes artifacts/ and notes what is in it. */
 int cordon_artifacts_begin(struct cordon_artifacts *artifacts, struct cordon_error *err);
@@ -36,16 +36,16 @@ void cordon_artifacts_done(struct cordon_artifacts *artifacts);
 
 /* argv for a program's text that was put at path; main: by whom main() is called. */
 struct cordon_guest_command {
-    char path[128];    /* where the text goes */
+    char path[128]; /* where the text goes */
     const char *argv[8];
     size_t argc;
-    bool calls_main;   /* arguments go to the channel, the result comes from it */
+    bool calls_main; /* arguments go to the channel, the result comes from it */
 };
 int cordon_guest_command(const struct cordon_program_request *program, struct cordon_guest_command *ret,
                          struct cordon_error *err);
 /* Puts a whole file. */
-int cordon_guest_put(const char *tenant, const char *guest, const char *path, uint32_t mode, struct cordon_bytes content,
-                     int cancel_fd, struct cordon_error *err);
+int cordon_guest_put(const char *tenant, const char *guest, const char *path, uint32_t mode,
+                     struct cordon_bytes content, int cancel_fd, struct cordon_error *err);
 void cordon_guest_remove(const char *tenant, const char *guest, const char *path); /* what fails is of no matter */
 
 #endif

@@ -150,10 +150,8 @@ const struct cordon_http_door cordon_door_native = {
 
 const struct cordon_http_door *const cordon_door_list[] = {
     /* Those that claim requests come first, and of these the one that claims whatever names a sandbox last. */
-    &cordon_door_e2b_envd,      &cordon_door_e2b_interpreter,
-    &cordon_door_e2b_port,
-    &cordon_door_native, &cordon_door_guests,        &cordon_door_executor_manager,
-    &cordon_door_status,        &cordon_door_admin,
-    &cordon_door_ragflow_admin, &cordon_door_e2b,
-    &cordon_door_createos,      NULL,
+    &cordon_door_e2b_envd, &cordon_door_e2b_interpreter, &cordon_door_e2b_port,
+    &cordon_door_native,   &cordon_door_guests,          &cordon_door_executor_manager,
+    &cordon_door_status,   &cordon_door_admin,           &cordon_door_ragflow_admin,
+    &cordon_door_e2b,      &cordon_door_createos,        NULL,
 };

@@ -162,6 +162,19 @@ static bool has_v2(const struct cordon_cgroup_root *root)
     return false;
 }
 
+/* What single runs left that died: nobody locks a group in here, so those count as dead that have none in the first
+ * tree any more, from which dead ones were removed before. */
+static void remove_dead_freezers(const struct cordon_cgroup_root *root)
+{
+    DIR *dir = cordon_opendir(root->freezer.base);
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (run_pid(entry->d_name) && faccessat(root->trees[0].base, entry->d_name, F_OK, 0) < 0 && errno == ENOENT)
+            (void)cordon_cgroup_remove(root->freezer.base, entry->d_name); /* what stays is the next one's */
+    (void)closedir(dir);                                                   /* only read from */
+}
+
 /* Where no tree is v2, groups for freezing are made apart. Without them kept guests just can't pause. */
 static void open_freezer(struct cordon_cgroup_root *root, const char *mountinfo, const char *self)
 {
@@ -171,6 +184,8 @@ static void open_freezer(struct cordon_cgroup_root *root, const char *mountinfo,
         return;
     if (cordon_cgroup_tree_plain(&root->freezer, root->group, why) < 0)
         cordon_cgroup_tree_close(&root->freezer, root->group);
+    else
+        remove_dead_freezers(root);
 }
 
 static int open_trees(struct cordon_cgroup_root *root)

@@ -86,10 +86,17 @@ static void what_is_no_frame_breaks_it(void **state)
         int type;
         const char *payload;
     } rows[] = {
-        {2, "x"},  {CORDON_CELL_FRAME_SYNCED + 1, ""}, {CORDON_CELL_FRAME_OUT, ""}, {CORDON_CELL_FRAME_OUT, "\003x"},
-        {CORDON_CELL_FRAME_SHOW, "{"},  {CORDON_CELL_FRAME_SHOW, "[]"}, {CORDON_CELL_FRAME_SHOW, ""},
-        {CORDON_CELL_FRAME_SHOW, "{\"a\":\"\xff\"}"}, {CORDON_CELL_FRAME_DONE, "{}"},
-        {CORDON_CELL_FRAME_DONE, "{\"number\":-1}"}, {CORDON_CELL_FRAME_DONE, "{\"number\":1,\"error\":3}"},
+        {2, "x"},
+        {CORDON_CELL_FRAME_SYNCED + 1, ""},
+        {CORDON_CELL_FRAME_OUT, ""},
+        {CORDON_CELL_FRAME_OUT, "\003x"},
+        {CORDON_CELL_FRAME_SHOW, "{"},
+        {CORDON_CELL_FRAME_SHOW, "[]"},
+        {CORDON_CELL_FRAME_SHOW, ""},
+        {CORDON_CELL_FRAME_SHOW, "{\"a\":\"\xff\"}"},
+        {CORDON_CELL_FRAME_DONE, "{}"},
+        {CORDON_CELL_FRAME_DONE, "{\"number\":-1}"},
+        {CORDON_CELL_FRAME_DONE, "{\"number\":1,\"error\":3}"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct cordon_buf data = CORDON_BUF_INIT(1u << 20);
@@ -154,12 +161,9 @@ static void sync_finds_the_first_whole_frame(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_in_any_pieces),
-        cmocka_unit_test(output_of_one_stream_is_told_at_once),
-        cmocka_unit_test(what_is_no_frame_breaks_it),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(many_empty_frames),
-        cmocka_unit_test(sync_finds_the_first_whole_frame),
+        cmocka_unit_test(frames_in_any_pieces),       cmocka_unit_test(output_of_one_stream_is_told_at_once),
+        cmocka_unit_test(what_is_no_frame_breaks_it), cmocka_unit_test(limits),
+        cmocka_unit_test(many_empty_frames),          cmocka_unit_test(sync_finds_the_first_whole_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -355,7 +355,8 @@ int cordon_ssh_read(struct cordon_ssh_link *link, bool *errors, struct cordon_by
         if (link->fresh)
             continue;
         if (ssh_channel_is_eof(link->channel) && !link->exit_known)
-            (void)ssh_channel_get_exit_status(link->channel); /* takes in what comes after the streams' end: on_status */
+            (void)ssh_channel_get_exit_status(
+                link->channel); /* takes in what comes after the streams' end: on_status */
         if (ssh_channel_is_closed(link->channel) || (ssh_channel_is_eof(link->channel) && link->exit_known))
             return link->exit_known ? 0 : fail_link(link, "a command ended without saying how", err);
         if (!ssh_is_connected(link->session))

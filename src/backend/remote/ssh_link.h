@@ -17,7 +17,7 @@ struct cordon_ssh_link {
     ssh_channel channel; /* one at a time */
     struct ssh_channel_callbacks_struct callbacks;
     bool exit_known;
-    bool fresh; /* data came while we looked elsewhere */
+    bool fresh;                   /* data came while we looked elsewhere */
     int exit_status, exit_signal; /* a number; 0: none */
     char buffer[16384];
 };

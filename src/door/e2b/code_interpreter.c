@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * E2B's code interpreter: port 49999 of a sandbox. /execute is one cell, told line by line; contexts are cells' contexts.
- * A client that leaves is found out by the keepalive line after 5 s of silence, or by its connection's end; then the cell
- * is interrupted.
+ * E2B's code interpreter: port 49999 of a sandbox. /execute is one cell, told line by line; contexts are cells'
+ * contexts. A client that leaves is found out by the keepalive line after 5 s of silence, or by its connection's end;
+ * then the cell is interrupted.
  *
  * /execute shows the access token; the SDK's calls for contexts carry none, so those are open to whoever may use the
  * sandbox's ports (its traffic token where it has one).
@@ -253,8 +253,8 @@ static const struct cordon_http_route routes[] = {
      "E2B's code interpreter: runs a cell, an event a line (application/x-ndjson).", NULL, NULL, NULL},
     {"GET", "/contexts", contexts_get, OWN, NONE, "E2B's code interpreter: the contexts.", NULL, NULL, NULL},
     {"POST", "/contexts", contexts_post, OWN, SOME, "E2B's code interpreter: makes a context.", NULL, NULL, NULL},
-    {"DELETE", "/contexts/{context}", context_delete, OWN, NONE, "E2B's code interpreter: removes a context.", NULL, NULL,
-     NULL},
+    {"DELETE", "/contexts/{context}", context_delete, OWN, NONE, "E2B's code interpreter: removes a context.", NULL,
+     NULL, NULL},
     {"POST", "/contexts/{context}/restart", context_restart, OWN, SOME,
      "E2B's code interpreter: gives a context a new interpreter.", NULL, NULL, NULL},
 };

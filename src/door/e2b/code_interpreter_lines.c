@@ -119,7 +119,7 @@ static void write_joined(struct cordon_json *json, const struct cordon_value *li
         if (line.kind != CORDON_VALUE_STRING)
             continue;
         if (!first)
-            (void)cordon_buf_appends(json->buf, "\\n");                        /* sticky, as the next */
+            (void)cordon_buf_appends(json->buf, "\\n");                   /* sticky, as the next */
         (void)cordon_buf_append(json->buf, line.data + 1, line.size - 2); /* escaped already */
         first = false;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * POST /v1/guests/{guest}/cells: one cell. With Accept: application/x-ndjson each event is a line that leaves as it
- * happens, and {"type":"keepalive"} after each 5 s of silence, by which a client that left is found out. Else one object
- * with all of it; what is kept of the output is then bounded as a run's.
+ * happens, and {"type":"keepalive"} after each 5 s of silence, by which a client that left is found out. Else one
+ * object with all of it; what is kept of the output is then bounded as a run's.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -283,7 +283,8 @@ static int open_cell(struct cordon_http_request *request, struct cordon_cell **r
 {
     char guest[CORDON_GUEST_ID];
     cordon_autoforget struct cordon_door_memory memory = {0};
-    struct cordon_cell_request cell = {.tenant = cordon_guest_viewer(request), .guest = guest, .cancel_fd = request->fd};
+    struct cordon_cell_request cell = {
+        .tenant = cordon_guest_viewer(request), .guest = guest, .cancel_fd = request->fd};
     int r = cordon_guest_of(request, guest, err);
     if (r == 0)
         r = read_cell(request, &memory, &cell, err);

@@ -132,8 +132,9 @@ int cordon_guest_seconds(const struct cordon_value *object, const char *name, do
     if (!cordon_field(object, name, &value))
         return 0;
     if (value.kind != CORDON_VALUE_NUMBER || !cordon_value_number(&value, &seconds) || seconds < 0 || seconds > max_s)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s must be a number of seconds from 0 to %.0f; it is %.*s",
-                           name, max_s, (int)(value.size < 32 ? value.size : 32), value.data);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "%s must be a number of seconds from 0 to %.0f; it is %.*s", name, max_s,
+                           (int)(value.size < 32 ? value.size : 32), value.data);
     *ret_ms = (uint64_t)(seconds * 1000 + .5);
     return 1;
 }

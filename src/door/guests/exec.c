@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs in a guest: run to their end (as a stream of events, or one answer), started to go on, told of, signalled. */
+/* Programs in a guest: run to their end (as a stream of events, or one answer), started to go on, told of, signalled.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -183,8 +184,8 @@ int cordon_guest_signal_post(struct cordon_http_request *request, struct cordon_
     struct cordon_value body;
     unsigned long pid = 0;
     int r = cordon_guest_of(request, guest, err);
-    if (r == 0 && (cordon_http_param(request, 1, text, sizeof text) < 0 || !(pid = strtoul(text, NULL, 10)) ||
-                   pid > UINT32_MAX))
+    if (r == 0 &&
+        (cordon_http_param(request, 1, text, sizeof text) < 0 || !(pid = strtoul(text, NULL, 10)) || pid > UINT32_MAX))
         r = cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the path names no program by its number (pid)");
     if (r == 0)
         r = cordon_fields_parse(&request->body, &body, err);

@@ -114,8 +114,8 @@ int cordon_guest_entries_get(struct cordon_http_request *request, struct cordon_
 
 /* --- one entry or none --- */
 
-static int change(struct cordon_http_request *request, struct cordon_operation *operation, const char *guest, int status,
-                  struct cordon_error *err)
+static int change(struct cordon_http_request *request, struct cordon_operation *operation, const char *guest,
+                  int status, struct cordon_error *err)
 {
     struct cordon_guest_reply reply;
     operation->struct_size = sizeof *operation;
@@ -215,7 +215,8 @@ int cordon_guest_file_get(struct cordon_http_request *request, struct cordon_err
 {
     struct download *download = calloc(1, sizeof *download);
     uint64_t size = 0;
-    int r = download ? begin_download(request, download, &size, err) : cordon_fail_errno(err, -ENOMEM, "reading a file");
+    int r =
+        download ? begin_download(request, download, &size, err) : cordon_fail_errno(err, -ENOMEM, "reading a file");
     if (r < 0) {
         if (download)
             close_download(download);

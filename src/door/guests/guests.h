@@ -38,14 +38,14 @@ int cordon_guest_reply_nothing(struct cordon_http_request *request, struct cordo
 /* Handlers, one file each group. */
 cordon_http_handler cordon_guest_create_post, cordon_guest_list_get, cordon_guest_get, cordon_guest_delete,
     cordon_guest_pause_post, cordon_guest_resume_post, cordon_guest_extend_post, cordon_guest_network_put,
-    cordon_guest_metrics_get, cordon_guest_notes_get;                                       /* life.c, list.c */
+    cordon_guest_metrics_get, cordon_guest_notes_get;                                         /* life.c, list.c */
 cordon_http_handler cordon_guest_exec_post, cordon_guest_execs_get, cordon_guest_signal_post; /* exec.c */
 cordon_http_handler cordon_guest_run_post, cordon_guest_reuse_post;                           /* run.c */
 cordon_http_handler cordon_guest_file_get, cordon_guest_file_put, cordon_guest_file_delete, cordon_guest_entries_get,
     cordon_guest_move_post, cordon_guest_mkdir_post; /* files.c */
 cordon_http_handler cordon_guest_contexts_get, cordon_guest_context_post, cordon_guest_context_get,
     cordon_guest_context_delete, cordon_guest_context_restart, cordon_guest_context_interrupt; /* contexts.c */
-cordon_http_handler cordon_guest_cell_post;                                                     /* cells.c */
+cordon_http_handler cordon_guest_cell_post;                                                    /* cells.c */
 extern const struct cordon_http_intake cordon_guest_file_intake;
 
 #define CORDON_GUEST_SCHEMAS 22u

@@ -47,7 +47,8 @@ static int read_end(const struct cordon_value *body, struct asked *asked, struct
     if (r > 0 && strcmp(at_end, "pause") == 0)
         asked->create.at_end = CORDON_END_PAUSE;
     else if (r > 0 && strcmp(at_end, "destroy") != 0)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "at_end is \"destroy\" or \"pause\", not \"%.40s\"", at_end);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "at_end is \"destroy\" or \"pause\", not \"%.40s\"",
+                           at_end);
     return r;
 }
 
@@ -64,10 +65,10 @@ static int read_network(const struct cordon_value *body, struct asked *asked, st
 /* Unlike the doors of other systems this one refuses what it does not know: nobody may believe to have got it. */
 static int refuse_unknown(const struct cordon_value *body, struct cordon_error *err)
 {
-    static const char *const names[] = {"name",        "template",     "backend",     "metadata",    "env",
-                                        "memory_mb",   "disk_mb",      "disk_inodes", "processes",   "cpu_percent",
-                                        "ttl_s",       "idle_pause_s", "auto_resume", "at_end",      "network",
-                                        "allowed_domains"};
+    static const char *const names[] = {"name",        "template",    "backend", "metadata",
+                                        "env",         "memory_mb",   "disk_mb", "disk_inodes",
+                                        "processes",   "cpu_percent", "ttl_s",   "idle_pause_s",
+                                        "auto_resume", "at_end",      "network", "allowed_domains"};
     struct cordon_value key, value;
     struct cordon_value_walk walk = cordon_value_walk(body);
     while (cordon_value_next(&walk, &key, &value)) {
@@ -75,7 +76,8 @@ static int refuse_unknown(const struct cordon_value *body, struct cordon_error *
         while (i < sizeof names / sizeof *names && !cordon_value_equals(&key, names[i]))
             i++;
         if (i == sizeof names / sizeof *names)
-            return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%.*s is no field of a guest; GET /openapi.json lists them",
+            return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                               "%.*s is no field of a guest; GET /openapi.json lists them",
                                (int)(key.size < 64 ? key.size : 64), key.data);
     }
     return 0;

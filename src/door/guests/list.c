@@ -29,8 +29,9 @@ static int query_number(const struct cordon_http_request *request, const char *n
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (!*text || *end || errno || text[0] == '-' || value > max)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the query's %s must be a number up to %llu; it is \"%.40s\"",
-                           name, (unsigned long long)max, text);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "the query's %s must be a number up to %llu; it is \"%.40s\"", name, (unsigned long long)max,
+                           text);
     *ret = value;
     return 1;
 }

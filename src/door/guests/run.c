@@ -9,8 +9,8 @@
 
 #include "door/guests/program.h"
 
-static const char *const of_the_guest[] = {"memory_mb", "disk_mb",         "cpu_s",   "network",
-                                           "backend",   "allowed_domains", "guest",   "fresh_interpreter"};
+static const char *const of_the_guest[] = {"memory_mb", "disk_mb",         "cpu_s", "network",
+                                           "backend",   "allowed_domains", "guest", "fresh_interpreter"};
 
 static int refuse_of_the_guest(const struct cordon_http_request *request, struct cordon_error *err)
 {
