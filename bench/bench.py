@@ -393,9 +393,9 @@ class Bench:
         count, crowd = self.pick(60, 15), self.pick(1000, 100)
         found = self.tool([str(self.build / "bench/bench_kept"), "-n", str(count), "-g", str(crowd)])
         plain = quantile(found["plain"], 0.5)
-        limits = {"create": 5, "exec": 3, "pause": 5, "resume": 5}
+        limits = {"create": 5, "exec": 3, "cell": 2, "pause": 5, "resume": 5}
         print("\nkept guests, below the doors (milliseconds; times a plain posix_spawn of `true` beside it)")
-        for row in ("plain", "create", "exec", "write", "read", "pause", "resume", "destroy"):
+        for row in ("plain", "create", "exec", "context", "cell", "write", "read", "pause", "resume", "destroy"):
             p50, p90 = quantile(found[row], 0.5), quantile(found[row], 0.9)
             print(f"  {row:10} p50 {p50 / 1000:8.2f}  p90 {p90 / 1000:8.2f}  x {p50 / plain:5.1f}")
             if row in limits:

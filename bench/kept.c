@@ -4,9 +4,10 @@
  *
  *     bench_kept [-n SAMPLES] [-g GUESTS]
  *
- * Prints one JSON object: microseconds of create, exec of `true`, file write and read, pause, resume, destroy, and of a
- * plain posix_spawn of `true` between them; then, with GUESTS idle guests at once, the memory of each (PSS of its
- * processes and what its control group has), and the time to make and to end them all.
+ * Prints one JSON object: microseconds of create, exec of `true`, a first cell `1+1` (which starts Python), further
+ * ones, file write and read, pause, resume, destroy, and of a plain posix_spawn of `true` between them; then, with
+ * GUESTS idle guests at once, the memory of each (PSS of its processes and what its control group has), and the time to
+ * make and to end them all.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,6 +24,7 @@
 #include "backend/builtin.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "cells/cells.h"
 #include "core/guests.h"
 #include "core/registry.h"
 #include "guest/guest.h"
@@ -111,9 +113,23 @@ static void plain(void)
         bench_die("posix_spawn");
 }
 
-enum { CREATE, EXEC, WRITE, READ, PAUSE, RESUME, DESTROY, PLAIN, ROWS };
-static const char *const names[ROWS] = {"create", "exec", "write", "read", "pause", "resume", "destroy", "plain"};
+enum { CREATE, EXEC, WRITE, READ, PAUSE, RESUME, DESTROY, PLAIN, CONTEXT, CELL, ROWS };
+static const char *const names[ROWS] = {"create", "exec",    "write", "read",    "pause",
+                                        "resume", "destroy", "plain", "context", "cell"};
 static struct bench_samples samples[ROWS];
+
+static void cell(const char *id, const char *code)
+{
+    const struct cordon_cell_request request = {
+        .tenant = "bench", .guest = id, .code = {code, strlen(code)}, .cancel_fd = -1};
+    struct cordon_cell_event event;
+    struct cordon_cell *cell;
+    need(cordon_cell_open(&request, &cell, &err), "a cell");
+    do
+        (void)cordon_cell_next(cell, -1, &event); /* waits for ever: there is an event */
+    while (event.type != CORDON_CELL_END);
+    cordon_cell_close(cell);
+}
 
 #define MEASURE(row, what)                                                                                             \
     do {                                                                                                               \
@@ -139,6 +155,11 @@ static void sample_one(void)
         bench_sleep_ms(5);
         MEASURE(PLAIN, plain());
         bench_sleep_ms(5);
+    }
+    MEASURE(CONTEXT, cell(id, "1+1"));
+    for (int i = 0; i < 5; i++) {
+        bench_sleep_ms(5);
+        MEASURE(CELL, cell(id, "1+1"));
     }
     MEASURE(WRITE, operate(id, &put, "hello", 5));
     MEASURE(READ, operate(id, &get, NULL, 0));

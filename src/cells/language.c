@@ -7,8 +7,7 @@
 
 #define ASSETS(X)                                                                                                      \
     X(boot_py)                                                                                                         \
-    X(cell_py) X(cell_show_py) X(cell_plot_py) X(cell_magic_py) X(boot_js) X(cell_js) X(cell_show_js)                  \
-        X(cell_control_js)
+    X(cell_py) X(cell_show_py) X(cell_plot_py) X(cell_magic_py) X(boot_js) X(cell_js) X(cell_show_js) X(cell_control_js)
 #define X_DECLARE(name)                                                                                                \
     extern const char cordon_asset_##name[];                                                                           \
     extern const uint64_t cordon_asset_##name##_size;

@@ -139,12 +139,14 @@ static int drop(struct cordon_artifacts *artifacts, struct cordon_event *event, 
     return 1;
 }
 
-/* Reads one; the cap binds while it comes, whatever the listing said of its size. -EFBIG: beyond it. */
-static int read_file(struct cordon_artifacts *artifacts, const char *path, struct cordon_error *err)
+/* Reads one; the cap binds while it comes, whatever the listing said of its size. -EFBIG: beyond it. What was opened
+ * must be what was listed: a link, or anything else, may stand in its place by now. */
+static int read_file(struct cordon_artifacts *artifacts, const struct cordon_artifact_entry *entry,
+                     struct cordon_error *err)
 {
     struct cordon_operation operation = {.struct_size = sizeof operation,
                                          .kind = CORDON_OP_READ,
-                                         .path = path,
+                                         .path = entry->path,
                                          .size = artifacts->bytes_left + 1,
                                          .cancel_fd = -1};
     struct cordon_live_stream *stream = NULL;
@@ -155,6 +157,11 @@ static int read_file(struct cordon_artifacts *artifacts, const char *path, struc
     while (r >= 0 && !ended && (r = cordon_guests_next(stream, -1, &event, &ended, err)) == 1) {
         if (event.type == CORDON_STREAM_END)
             break;
+        if (event.type == CORDON_STREAM_ENTRY &&
+            (event.entry->size != entry->size || event.entry->modified_ns != entry->modified_ns)) {
+            r = cordon_fail(err, -ESTALE, CORDON_ERROR_CONFLICT, "it changed while it was to be returned");
+            break;
+        }
         if (event.type != CORDON_STREAM_DATA)
             continue;
         if (artifacts->content.size + event.data.size > artifacts->bytes_left)
@@ -190,7 +197,7 @@ static int take(struct cordon_artifacts *artifacts, const struct cordon_artifact
                        (unsigned long long)artifacts->bytes); /* fits */
         return drop(artifacts, event, name, entry->size);
     }
-    if (read_file(artifacts, entry->path, &err) < 0) {
+    if (read_file(artifacts, entry, &err) < 0) {
         (void)snprintf(artifacts->reason, sizeof artifacts->reason, "%.120s", err.message); /* cut on purpose */
         return drop(artifacts, event, name, entry->size);
     }

@@ -92,7 +92,8 @@ def case_asynchronous():
             lines = []
             execution = await sandbox.run_code("print('a')\nprint('b')\n3", on_stdout=lambda message: lines.append(message.line))
             assert execution.text == "3" and "".join(lines) == "a\nb\n"
-            results = await asyncio.gather(*(sandbox.run_code(f"{i} * 2", context=await sandbox.create_code_context()) for i in range(3)))
+            contexts = [await sandbox.create_code_context() for _ in range(3)]
+            results = await asyncio.gather(*(sandbox.run_code(f"{i} * 2", context=context) for i, context in enumerate(contexts)))
             assert [result.text for result in results] == ["0", "2", "4"]
         finally:
             await sandbox.kill()

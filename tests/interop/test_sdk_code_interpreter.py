@@ -8,7 +8,6 @@ import shutil
 
 import clients
 import pytest
-from conftest import sdk_env
 
 PYTHON_CASES = os.path.join(clients.HERE, "python", "code_interpreter_cases.py")
 
@@ -23,11 +22,11 @@ def outcomes(served):
     @functools.lru_cache(maxsize=None)
     def run(language):
         if language == "python":
-            return clients.outcomes([clients.python("e2b"), "-I", PYTHON_CASES], sdk_env(served), "/", 900)
+            return clients.outcomes([clients.python("e2b"), "-I", PYTHON_CASES], clients.sdk_env(served), "/", 900)
         folder = clients.npm()
         for name in ("lib.mjs", "code_interpreter.mjs"):  # node looks modules up from where a file lies
             shutil.copy(os.path.join(clients.HERE, "js", name), folder)
-        return clients.outcomes(["/usr/bin/node", "code_interpreter.mjs", "@e2b/code-interpreter"], sdk_env(served), folder, 900)
+        return clients.outcomes(["/usr/bin/node", "code_interpreter.mjs", "@e2b/code-interpreter"], clients.sdk_env(served), folder, 900)
 
     return run
 
