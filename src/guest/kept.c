@@ -119,7 +119,7 @@ static void order_end(struct cordon_guest_handle *guest)
                               MSG_DONTWAIT); /* a warden that is gone has ended it, too */
 }
 
-int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret, struct cordon_error *err)
+static int create_once(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     struct cordon_warden_acquire wanted = {
         .version = CORDON_WARDEN_VERSION,
@@ -146,6 +146,18 @@ int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest
     }
     order_end(guest);
     cordon_kept_release(guest);
+    return r;
+}
+
+/* One that was killed while it was parked may be handed over before its warden sees that: another one is asked for. */
+int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret, struct cordon_error *err)
+{
+    struct cordon_error own = {0};
+    int r = create_once(spec, ret, &own);
+    if (r < 0 && own.kind == CORDON_ERROR_GONE)
+        r = create_once(spec, ret, &own);
+    if (r < 0 && err)
+        *err = own;
     return r;
 }
 
