@@ -42,6 +42,10 @@ def _words(value) -> list[str]:
     return [part.strip() for part in parts or [] if part.strip()]
 
 
+def _backend_name() -> str:
+    return os.environ.get("CORDON_BACKEND_NAME", "local").strip().lower()
+
+
 class CordonBackend:
     name = "cordon"
 
@@ -57,13 +61,13 @@ class CordonBackend:
             return self._capabilities
 
     def _ask(self) -> Capabilities:
-        wanted = os.environ.get("CORDON_BACKEND_NAME")
+        wanted = _backend_name()
         try:
             backends = client.call("GET", "/v1/backends", timeout=10)["backends"]
         except (client.DaemonError, KeyError, TypeError) as error:
             raise SandboxUnavailableError(f"cordon: {error}") from None
         for backend in backends:
-            if backend["name"] == wanted or (not wanted and backend.get("default")):
+            if backend["name"] == wanted:
                 return self._of(backend)
         return Capabilities()
 
@@ -86,14 +90,13 @@ class CordonBackend:
             "timeout_s": timeout,
             "memory_mb": int(_setting("memory_mb", 192, int)),
             "network": network,
+            "backend": _backend_name(),  # the one whose capabilities were declared
         }
         domains = _words(_setting("allowed_domains", [], _words))
         if network and domains:
             body["allowed_domains"] = domains
         if env:
             body["env"] = dict(env)
-        if os.environ.get("CORDON_BACKEND_NAME"):
-            body["backend"] = os.environ["CORDON_BACKEND_NAME"]
         try:
             answer = client.call("POST", "/v1/runs", body, timeout=timeout + SPARE_SECONDS)
         except client.DaemonError as error:
