@@ -166,6 +166,16 @@ class TestSettings:
             daemon.start()
             assert setting(daemon, "CORDON_PIDS")["value"] == "77"
 
+    def test_the_command_line_forgets_what_stops_the_start(self):
+        with admin_daemon() as daemon:
+            assert put(daemon, CORDON_TIMEOUT_S=200).status == 200
+            assert daemon.stop() == 0
+            wrong = cli("serve", "--state", daemon.state, "--listen", daemon.listen, max_timeout_s=100)
+            assert wrong.status != 0 and "CORDON_TIMEOUT_S" in wrong.errors and "cordon config unset" in wrong.errors
+            assert cli("config", "unset", "CORDON_TIMEOUT_S", env={"CORDON_STATE": daemon.state}).status == 0
+            daemon.start()
+            assert setting(daemon, "CORDON_TIMEOUT_S")["value"] == "30"
+
     def test_null_forgets(self, daemon):
         assert put(daemon, CORDON_PIDS=88).status == 200
         assert setting(daemon, "CORDON_PIDS")["value"] == "88"
