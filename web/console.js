@@ -46,7 +46,7 @@ export async function console_(main) {
     backends.map((row) => h('option', { value: row.name }, row.name)));
   const seconds = h('input', { id: 'seconds', type: 'number', min: 1, max: 300, value: 30 });
   const code = h('textarea', { id: 'code', rows: 12, spellcheck: 'false', value: EXAMPLES.python });
-  const output = h('pre', { 'aria-label': 'Output', 'aria-live': 'polite', tabindex: 0 }), shown = h('div', { class: 'shown' });
+  const output = h('pre', { role: 'log', 'aria-label': 'Output', tabindex: 0 }), shown = h('div', { class: 'shown' });
   const result = h('div', { 'aria-live': 'polite' });
   let abort = null;
 

@@ -80,8 +80,8 @@ function clearErrors(form, place) {
 
 function showTest(result, place) {
   place.replaceChildren(banner(result.success ? 'good' : 'bad', result.message),
-    h('pre', { 'aria-label': 'Output' }, result.details.stdout || '(nothing was written)'),
-    result.details.stderr ? h('pre', { 'aria-label': 'Errors' }, result.details.stderr) : null);
+    h('pre', { role: 'region', tabindex: 0, 'aria-label': 'Output' }, result.details.stdout || '(nothing was written)'),
+    result.details.stderr ? h('pre', { role: 'region', tabindex: 0, 'aria-label': 'Errors' }, result.details.stderr) : null);
 }
 
 function makeForm(provider, schema, config, saved) {
