@@ -43,7 +43,7 @@ def _words(value) -> list[str]:
 
 
 def _backend_name() -> str:
-    return os.environ.get("CORDON_BACKEND_NAME", "local").strip().lower()
+    return os.environ.get("LANGFLOW_CORDON_BACKEND", "local").strip().lower()
 
 
 class CordonBackend:

@@ -32,20 +32,20 @@ class _Unix(http.client.HTTPConnection):
 
 
 def _connection(timeout: float) -> http.client.HTTPConnection:
-    path = os.environ.get("CORDON_SOCKET")
+    path = os.environ.get("LANGFLOW_CORDON_SOCKET")
     if path:
         return _Unix(path, timeout)
-    url = urllib.parse.urlsplit(os.environ.get("CORDON_URL", "http://127.0.0.1:9385"))
+    url = urllib.parse.urlsplit(os.environ.get("LANGFLOW_CORDON_URL", "http://127.0.0.1:9385"))
     if url.scheme == "https":
         return http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=timeout, context=ssl.create_default_context())
     if url.scheme != "http" or not url.hostname:
-        raise DaemonError("unreachable", "CORDON_URL must be http://HOST:PORT or https://HOST:PORT")
+        raise DaemonError("unreachable", "LANGFLOW_CORDON_URL must be http://HOST:PORT or https://HOST:PORT")
     return http.client.HTTPConnection(url.hostname, url.port or 80, timeout=timeout)
 
 
 def call(method: str, path: str, body: dict | None = None, timeout: float = 30) -> dict:
     headers = {"Content-Type": "application/json"}
-    key = os.environ.get("CORDON_KEY")
+    key = os.environ.get("LANGFLOW_CORDON_KEY")
     if key:
         headers["Authorization"] = f"Bearer {key}"
     connection = _connection(timeout)
