@@ -22,7 +22,7 @@ struct question {
     struct cordon_capabilities caps;
     bool named;
     const char *unproven; /* CORDON_REQUIRE_VERIFIED: behind each refusal for what was only declared; "" */
-    bool unisolated; /* the backend `none`, named and allowed: what isolation would hold is waived with it */
+    bool unisolated;      /* the backend `none`, named and allowed: what isolation would hold is waived with it */
     struct cordon_error *err;
 };
 
@@ -39,7 +39,8 @@ static int refuse(const struct question *q, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap); /* cut on purpose */
     va_end(ap);
-    return cordon_fail(q->err, -EPERM, CORDON_ERROR_REFUSED, "the code was refused and not run: %s%s", text, q->unproven);
+    return cordon_fail(q->err, -EPERM, CORDON_ERROR_REFUSED, "the code was refused and not run: %s%s", text,
+                       q->unproven);
 }
 
 static int check_none(const struct question *q)
@@ -284,8 +285,8 @@ static int check(const struct cordon_settings *settings, const struct cordon_run
         .err = err,
     };
     q.unproven = believe_only_measured(&q) ? " (CORDON_REQUIRE_VERIFIED: what cordon verify did not measure to hold, "
-                                              "or too long ago, counts as missing)"
-                                            : "";
+                                             "or too long ago, counts as missing)"
+                                           : "";
     q.unisolated = named && strcmp(backend->name, "none") == 0 && request->door != CORDON_DOOR_LANGFLOW &&
                    (request->by_operator || cordon_settings_bool(settings, request->door, CORDON_SET_ALLOW_NONE));
     for (; *rules; rules++) {

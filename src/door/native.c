@@ -115,9 +115,9 @@ static int verify_post(struct cordon_http_request *request, struct cordon_error 
     if (r == 0 && request->body.size && cordon_value_member(&root, "backend", &member))
         cordon_value_copy(&member, name, sizeof name);
     if (r == 0)
-        r = cordon_registry_find(*name ? name : cordon_settings_string(doors->settings, CORDON_DOOR_NATIVE,
-                                                                       CORDON_SET_BACKEND),
-                                 "the request's backend", &backend, err);
+        r = cordon_registry_find(
+            *name ? name : cordon_settings_string(doors->settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND),
+            "the request's backend", &backend, err);
     if (r == 0)
         r = cordon_verify(doors->settings, backend, doors->version, &found, err);
     if (r < 0)

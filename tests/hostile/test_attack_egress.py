@@ -257,7 +257,17 @@ def craft(names=('allowed.test',), ech=False, pad=0, record=16000):
 """
 
 
-@pytest.mark.parametrize("name", BYPASSES)
+# What each protection alone holds: left out (-Dweaken=), this attack succeeds.
+WATCHED = {
+    "https to an unlisted name": pytest.mark.weaken("egress"),
+    "another server name": pytest.mark.weaken("sni"),
+    "another Host": pytest.mark.weaken("host"),
+    "encrypted client hello": pytest.mark.weaken("ech"),
+    "rebinding to a private address": pytest.mark.weaken("special"),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=WATCHED.get(name, ())) for name in BYPASSES])
 def test_bypass(guest, name):
     said, arrived, answer = attack(
         guest,

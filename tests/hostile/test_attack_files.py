@@ -601,7 +601,7 @@ found = [p for p in ('/etc/shadow', '/etc/gshadow', '/root/.ssh', '/root/.bash_h
 said(found=found, home=os.listdir('/home') if os.path.isdir('/home') else [], root=sorted(os.listdir('/')))
 """)
     exited(answer)
-    assert set(said["found"]) <= {"/home"} and set(said["home"]) <= {"user"}, said
+    assert set(said["found"]) <= {"/home"} and set(said["home"]) <= {"user", "node_modules"}, said
     assert not {"work", "root", "boot", "srv", "mnt", "media", "sys"} & set(said["root"]) or all(
         name not in said["root"] for name in ("work", "boot")
     ), said["root"]

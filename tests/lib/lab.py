@@ -155,13 +155,13 @@ route add default dev wire
         """A place in the log, for arrived()."""
         return os.path.getsize(os.path.join(self.folder, "log")) if os.path.exists(os.path.join(self.folder, "log")) else 0
 
-    def arrived(self, mark=0, *whats):
+    def arrived(self, mark=0, *kinds):
         """What came to the servers since the mark, of these kinds."""
         time.sleep(0.05)
         with open(os.path.join(self.folder, "log"), encoding="utf-8") as log:
             log.seek(mark)
             lines = [json.loads(line) for line in log if line.endswith("\n")]
-        return [line for line in lines if not whats or line["what"] in whats]
+        return [line for line in lines if not kinds or line["what"] in kinds]
 
     def daemon(self, **settings):
         return LabDaemon(self, **settings)

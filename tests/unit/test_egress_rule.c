@@ -95,8 +95,8 @@ static void what_is_no_rule_is_refused(void **state)
         "http://a.b",
         "a.com/x",
         "a.com/24",
-        "b\xc3\xbc"
-        "cher.example",
+        ("b\xc3\xbc"
+         "cher.example"),
         "a.0x1f",
         "a@b.com",
     };
