@@ -6,12 +6,17 @@
 
 #include "core/metrics.h"
 
-#define RING 2048
+#define MOST 4096 /* that wait to be taken; memory is held for those only */
+
+struct noted {
+    struct cordon_history_record record;
+    struct noted *next;
+};
 
 static struct {
     pthread_mutex_t lock;
-    struct cordon_history_record *ring; /* RING of them, made at the first note */
-    size_t first, count;
+    struct noted *first, *last;
+    size_t count;
 } history = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void cordon_history_record_done(struct cordon_history_record *record)
@@ -22,35 +27,49 @@ void cordon_history_record_done(struct cordon_history_record *record)
     record->code = record->stdout_text = record->stderr_text = NULL;
 }
 
+/* The lock is held, and there is one. */
+static struct noted *take_first(void)
+{
+    struct noted *noted = history.first;
+    history.first = noted->next;
+    history.count--;
+    return noted;
+}
+
 void cordon_history_note(struct cordon_history_record *record)
 {
-    struct cordon_history_record lost = {0};
-    pthread_mutex_lock(&history.lock);
-    if (!history.ring)
-        history.ring = calloc(RING, sizeof *history.ring);
-    if (!history.ring) {
-        lost = *record;
-    } else {
-        if (history.count == RING) {
-            lost = history.ring[history.first];
-            history.first = (history.first + 1) % RING;
-            history.count--;
-        }
-        history.ring[(history.first + history.count++) % RING] = *record;
-    }
-    pthread_mutex_unlock(&history.lock);
-    if (lost.at_ms)
+    struct noted *noted = calloc(1, sizeof *noted), *lost = NULL;
+    if (!noted) {
         cordon_metrics_add(CORDON_METRIC_HISTORY_LOST, 1);
-    cordon_history_record_done(&lost);
+        cordon_history_record_done(record);
+        return;
+    }
+    noted->record = *record;
+    pthread_mutex_lock(&history.lock);
+    if (history.count == MOST)
+        lost = take_first();
+    if (history.first)
+        history.last->next = noted;
+    else
+        history.first = noted;
+    history.last = noted;
+    history.count++;
+    pthread_mutex_unlock(&history.lock);
+    if (!lost)
+        return;
+    cordon_metrics_add(CORDON_METRIC_HISTORY_LOST, 1);
+    cordon_history_record_done(&lost->record);
+    free(lost);
 }
 
 size_t cordon_history_take(struct cordon_history_record *to, size_t most)
 {
     size_t n = 0;
     pthread_mutex_lock(&history.lock);
-    for (; n < most && history.count; n++, history.count--) {
-        to[n] = history.ring[history.first];
-        history.first = (history.first + 1) % RING;
+    for (; n < most && history.count; n++) {
+        struct noted *noted = take_first();
+        to[n] = noted->record;
+        free(noted);
     }
     pthread_mutex_unlock(&history.lock);
     return n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runs that ended, on their way to the store. A run must not wait for a disk: its record goes into a ring here, and
+ * The runs that ended, on their way to the store. A run must not wait for a disk: its record goes into a list here, and
  * the gateway's main thread takes what is there once a second. When runs end faster than they are taken, the oldest
  * records are lost, and counted (cordon_history_lost_total).
  */

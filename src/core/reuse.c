@@ -3,6 +3,7 @@
 #include <cordon/reuse.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <openssl/sha.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 #include "base/buf.h"
 #include "core/reuse.h"
 
-#define TRIES 8 /* others make and destroy it meanwhile */
+#define TRIES 250 /* with PAUSE_MS between them: as long as the making of a guest may take */
+#define PAUSE_MS 20
 static const char prefix[] = "lf-c-";
 
 static const struct cordon_settings *settings; /* of the process */
@@ -142,13 +144,25 @@ static int try_once(const struct cordon_reuse *reuse, const char *name, char id[
     return r;
 }
 
+/* Who is faster has to be let finish. */
+static int pause_or_leave(int cancel_fd, struct cordon_error *err)
+{
+    struct pollfd client = {.fd = cancel_fd, .events = POLLRDHUP};
+    if (poll(&client, 1, PAUSE_MS) > 0)
+        return cordon_fail(err, -ECANCELED, CORDON_ERROR_CANCELLED, "the client left while its guest was made");
+    return 0;
+}
+
 int cordon_reuse_acquire(const struct cordon_reuse *reuse, char id[CORDON_GUEST_ID], bool *reused,
                          struct cordon_error *err)
 {
     char name[CORDON_REUSE_NAME];
     int r = cordon_reuse_name(reuse, name, err);
-    for (int i = 0; r == 0 && i < TRIES; i++)
+    for (int i = 0; r == 0 && i < TRIES; i++) {
         r = try_once(reuse, name, id, reused, err);
+        if (r == 0)
+            r = pause_or_leave(reuse->cancel_fd, err);
+    }
     if (r == 0)
         return cordon_fail(err, -EBUSY, CORDON_ERROR_CONFLICT,
                            "guest %s is made and destroyed by others all the time; try again later", name);

@@ -2,6 +2,7 @@
 /* What an admin stored: a new version of the settings over what was loaded, in one step. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fd.h"
 #include "core/settings_table.h"
@@ -11,17 +12,35 @@ static void free_settings(struct cordon_settings **settings)
     cordon_settings_free(*settings);
 }
 
+/* Copied, not read again: a text may be what an alias's form was made into. */
+static int copy_value(const struct cordon_setting_value *from, struct cordon_setting_value *to)
+{
+    size_t count = 0;
+    *to = (struct cordon_setting_value){.number = from->number, .truth = from->truth};
+    if (from->text && !(to->text = strdup(from->text)))
+        return -ENOMEM;
+    if (!from->items)
+        return 0;
+    while (from->items[count])
+        count++;
+    to->items = calloc(count + 1, sizeof *to->items);
+    for (size_t i = 0; to->items && i < count; i++)
+        if (!(to->items[i] = strdup(from->items[i])))
+            return -ENOMEM;
+    return to->items ? 0 : -ENOMEM;
+}
+
 static int copy_loaded(const struct cordon_settings *from, struct cordon_settings *to, struct cordon_error *err)
 {
-    int r = 0;
-    for (size_t slot = 0; slot < CORDON_SLOT_COUNT && r == 0; slot++) {
+    for (size_t slot = 0; slot < CORDON_SLOT_COUNT; slot++) {
         const struct cordon_setting_slot *s = &from->slots[slot];
-        const struct cordon_setting_origin origin = {
-            .source = s->source, .line = s->line, .file = "the configuration file"};
-        if (s->set)
-            r = cordon_settings_set_slot(to, slot, s->value.text, &origin, err);
+        if (!s->set)
+            continue;
+        to->slots[slot] = (struct cordon_setting_slot){.set = true, .source = s->source, .line = s->line};
+        if (copy_value(&s->value, &to->slots[slot].value) < 0)
+            return cordon_fail_errno(err, -ENOMEM, "take the stored settings");
     }
-    return r;
+    return 0;
 }
 
 /* Whether something that goes before a stored value set the row, by any of its names. */

@@ -154,7 +154,8 @@ static int open_database(struct cordon_store *store, const char *path, struct co
     (void)sqlite3_busy_timeout(store->db, 5000); /* another process writes for milliseconds */
     (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    int r = run_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", "set up", err);
+    int r =
+        run_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -256", "set up", err);
     if (r == 0)
         r = migrate(store, err);
     if (r == 0)

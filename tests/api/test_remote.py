@@ -113,7 +113,9 @@ def test_a_broken_executor_manager(own, how, kind):
             assert answer.error()[0] == kind, answer
         else:
             cause = answer.json()["outcome"]["cause"]
-            assert cause == ("timeout" if how == "slow" else "infrastructure"), answer
+            # An endless body ends at its limit or at the run's, whichever comes first.
+            causes = {"slow": {"timeout"}, "endless": {"infrastructure", "timeout"}}.get(how, {"infrastructure"})
+            assert cause in causes, answer
 
 
 def test_a_client_that_leaves_ends_a_remote_call_at_once(own):

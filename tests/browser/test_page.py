@@ -7,9 +7,10 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 
 import pytest
-from lib.daemon import BASE_ENV, ROOT, Daemon, cli
+from lib.daemon import BASE_ENV, PREFIX, ROOT, Daemon, cli
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.path.abspath(os.environ.get("INTEROP_CACHE", os.path.join(ROOT, "build", "interop")))
@@ -42,9 +43,11 @@ def outcomes():
         viewer = daemon.create_key("--scope", "view")
         link = re.search("link=([0-9a-f]{40})", cli("key", "link", "--state", daemon.state).text).group(1)
         shots = os.environ.get("CORDON_SHOTS", "")
-        done = subprocess.run(
-            ["node", os.path.join(HERE, "js", "page.mjs"), f"http://127.0.0.1:{daemon.port}", admin, viewer, link, shots, CHROMIUM],
-            cwd=modules(), env=dict(BASE_ENV, HOME="/tmp"), capture_output=True, text=True, timeout=500, check=False)
+        program = os.path.join(HERE, "js", "page.mjs")
+        address = f"http://127.0.0.1:{daemon.port}"
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as home:
+            done = subprocess.run(["node", program, address, admin, viewer, link, shots, CHROMIUM], cwd=modules(),
+                                  env=dict(BASE_ENV, HOME=home), capture_output=True, text=True, timeout=500, check=False)
     found = {}
     for line in done.stdout.splitlines():
         entry = json.loads(line) if line.startswith("{") else {}

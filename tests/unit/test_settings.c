@@ -430,6 +430,18 @@ static void an_overridden_stored_value_is_checked_all_the_same(void **state)
     cordon_settings_free(s);
 }
 
+static void what_an_alias_became_stays_what_it_is(void **state)
+{
+    const char *stored[] = {"CORDON_PIDS=51", NULL};
+    struct cordon_settings *s =
+        load_settings("SANDBOX_EXECUTOR_MANAGER_PORT=9400", "CORDON_ALLOWED_DOMAINS=a.test,b.test", NULL);
+    assert_int_equal(cordon_settings_store(s, stored, NULL), 0);
+    assert_string_equal(cordon_settings_item(s, CORDON_DOOR_NATIVE, CORDON_SET_LISTEN, 0), "127.0.0.1:9400");
+    assert_string_equal(cordon_settings_item(s, CORDON_DOOR_NATIVE, CORDON_SET_ALLOWED_DOMAINS, 1), "b.test");
+    assert_int_equal(number(s, CORDON_DOOR_NATIVE, CORDON_SET_PIDS), 51);
+    cordon_settings_free(s);
+}
+
 static void a_trial_is_seen_until_its_end(void **state)
 {
     const char *stored[] = {"CORDON_PIDS=51", NULL}, *tried[] = {"CORDON_PIDS=52", NULL};
@@ -477,6 +489,7 @@ int main(void)
         cmocka_unit_test(stored_values_lie_between_file_and_environment),
         cmocka_unit_test(a_bad_stored_value_changes_nothing),
         cmocka_unit_test(an_overridden_stored_value_is_checked_all_the_same),
+        cmocka_unit_test(what_an_alias_became_stays_what_it_is),
         cmocka_unit_test(a_trial_is_seen_until_its_end),
         cmocka_unit_test(texts_of_a_replaced_version_stay_valid),
     };

@@ -246,17 +246,15 @@ static int health_get(struct cordon_http_request *request, struct cordon_error *
 #define NONE CORDON_HTTP_BODY_NONE
 #define SOME CORDON_HTTP_BODY_SETTING
 
+/* None is in /openapi.json: they are there for requests that name a guest's port 49999 only (docs/e2b.md). */
 static const struct cordon_http_route routes[] = {
     {"OPTIONS", "*", cordon_e2b_preflight, CORDON_HTTP_OPEN, SOME, NULL, NULL, NULL, NULL},
     {"GET", "/health", health_get, OWN, NONE, NULL, NULL, NULL, NULL},
-    {"POST", "/execute", execute_post, OWN, SOME,
-     "E2B's code interpreter: runs a cell, an event a line (application/x-ndjson).", NULL, NULL, NULL},
-    {"GET", "/contexts", contexts_get, OWN, NONE, "E2B's code interpreter: the contexts.", NULL, NULL, NULL},
-    {"POST", "/contexts", contexts_post, OWN, SOME, "E2B's code interpreter: makes a context.", NULL, NULL, NULL},
-    {"DELETE", "/contexts/{context}", context_delete, OWN, NONE, "E2B's code interpreter: removes a context.", NULL,
-     NULL, NULL},
-    {"POST", "/contexts/{context}/restart", context_restart, OWN, SOME,
-     "E2B's code interpreter: gives a context a new interpreter.", NULL, NULL, NULL},
+    {"POST", "/execute", execute_post, OWN, SOME, NULL, NULL, NULL, NULL},
+    {"GET", "/contexts", contexts_get, OWN, NONE, NULL, NULL, NULL, NULL},
+    {"POST", "/contexts", contexts_post, OWN, SOME, NULL, NULL, NULL, NULL},
+    {"DELETE", "/contexts/{context}", context_delete, OWN, NONE, NULL, NULL, NULL, NULL},
+    {"POST", "/contexts/{context}/restart", context_restart, OWN, SOME, NULL, NULL, NULL, NULL},
 };
 
 const struct cordon_http_door cordon_door_e2b_interpreter = {
