@@ -25,11 +25,6 @@ bool cordon_door_is_own_user(const struct cordon_http_request *request)
     return request->peer_uid == 0 || (request->peer_uid > 0 && (uid_t)request->peer_uid == geteuid());
 }
 
-static bool only_reads(const struct cordon_http_request *request)
-{
-    return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
-}
-
 /* Who it is, by key or by the session of the admin page. */
 static int identify(struct cordon_http_request *request, struct cordon_key_info *ret, struct cordon_error *err)
 {
@@ -62,7 +57,7 @@ int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_
         return r;
     }
     (void)snprintf(request->subject, sizeof request->subject, "%s", info.id); /* fits */
-    if (info.scope == CORDON_KEY_VIEW && !only_reads(request))
+    if (info.scope == CORDON_KEY_VIEW && !cordon_session_only_reads(request))
         return cordon_fail(err, -EPERM, CORDON_ERROR_FORBIDDEN,
                            "the key %s may only look: this needs a key of scope %s", info.id,
                            scope == CORDON_HTTP_ADMIN ? "admin" : "run");

@@ -83,9 +83,11 @@ struct cordon_admin_trial {
     char cause[24];
 };
 
-/* Runs the test program on the backend; settings as the calling thread sees them. What goes wrong is in the message. */
-void cordon_admin_trial_run(const struct cordon_http_request *request, const char *backend,
-                            struct cordon_admin_trial *ret);
+/* Runs the test program on the backend, with the changes over what is stored, for the calling thread alone. 0: what
+ * went wrong with the run is in the message; negative: the changes are no settings, and nothing ran. */
+int cordon_admin_trial_run(const struct cordon_http_request *request, const char *backend,
+                           const struct cordon_admin_changes *changes, struct cordon_admin_trial *ret,
+                           struct cordon_error *err);
 void cordon_admin_trial_done(struct cordon_admin_trial *trial);
 
 #endif

@@ -458,24 +458,17 @@ static int reply_test(struct cordon_http_request *request, const struct cordon_a
 
 int cordon_admin_test_post(struct cordon_http_request *request, struct cordon_error *err)
 {
-    const struct cordon_doors *doors = request->context;
     struct cordon_admin_changes changes = {0};
     struct cordon_admin_trial trial;
     enum provider provider;
-    char **pairs = NULL;
     bool active;
     int r = read_form(request, &provider, &active, &changes, err);
     if (r == 0)
-        r = cordon_admin_pairs(doors->store, &changes, &pairs, err);
-    if (r == 0)
-        r = cordon_settings_trial_begin(doors->settings, (const char *const *)pairs, err);
+        r = cordon_admin_trial_run(request, providers[provider].id, &changes, &trial, err);
     if (r == 0) {
-        cordon_admin_trial_run(request, providers[provider].id, &trial);
-        cordon_settings_trial_end();
         r = reply_test(request, &trial, err);
         cordon_admin_trial_done(&trial);
     }
-    cordon_admin_pairs_free(pairs);
     cordon_admin_changes_done(&changes);
     return r;
 }

@@ -149,9 +149,9 @@ bool cordon_session_find(struct cordon_store *store, const struct cordon_http_re
     return false;
 }
 
-static bool only_reads(const char *method)
+bool cordon_session_only_reads(const struct cordon_http_request *request)
 {
-    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
 }
 
 int cordon_session_authorize(struct cordon_store *store, const struct cordon_http_request *request,
@@ -161,7 +161,7 @@ int cordon_session_authorize(struct cordon_store *store, const struct cordon_htt
     if (!cordon_session_find(store, request, ret))
         return cordon_fail(err, -EACCES, CORDON_ERROR_UNAUTHENTICATED,
                            "no key came with the request, and no session that is alive: log in again");
-    if (only_reads(request->method))
+    if (cordon_session_only_reads(request))
         return 0;
     if (!token || strlen(token) != CORDON_SESSION_TEXT - 1 ||
         CRYPTO_memcmp(token, ret->csrf, CORDON_SESSION_TEXT - 1) != 0)

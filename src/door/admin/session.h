@@ -34,6 +34,9 @@ bool cordon_session_find(struct cordon_store *store, const struct cordon_http_re
 int cordon_session_authorize(struct cordon_store *store, const struct cordon_http_request *request,
                              struct cordon_session *ret, struct cordon_error *err);
 
+/* GET and HEAD. */
+bool cordon_session_only_reads(const struct cordon_http_request *request);
+
 /* Before a login is tried: QUOTA when this client, or all together, failed too often in the last minute. */
 int cordon_login_allowed(const struct cordon_http_request *request, struct cordon_error *err);
 void cordon_login_failed(const struct cordon_http_request *request);

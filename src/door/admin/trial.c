@@ -63,19 +63,6 @@ static void tell_outcome(struct cordon_admin_trial *trial, const struct cordon_a
         (void)snprintf(trial->message + n, sizeof trial->message - (size_t)n, " | %s", outcome->message);
 }
 
-static int collect(struct cordon_live *live, struct cordon_answer *answer, struct cordon_error *err)
-{
-    struct cordon_event event;
-    int r;
-    while ((r = cordon_live_next(live, &event, err)) > 0) {
-        if (cordon_answer_add(answer, &event) < 0)
-            return cordon_fail_errno(err, -ENOMEM, "collecting the test's output");
-        if (event.type == CORDON_EVENT_OUTCOME)
-            return 0;
-    }
-    return r;
-}
-
 static int run_it(const struct cordon_settings *settings, const struct cordon_run_request *run,
                   struct cordon_admin_trial *trial, struct cordon_error *err)
 {
@@ -86,7 +73,7 @@ static int run_it(const struct cordon_settings *settings, const struct cordon_ru
         return cordon_fail_errno(err, r, "starting the test");
     r = cordon_live_open(settings, run, &live, err);
     if (r == 0)
-        r = collect(live, answer, err);
+        r = cordon_answer_collect(answer, live, err);
     if (r == 0)
         tell_outcome(trial, answer);
     cordon_live_close(live);
@@ -94,8 +81,7 @@ static int run_it(const struct cordon_settings *settings, const struct cordon_ru
     return r;
 }
 
-void cordon_admin_trial_run(const struct cordon_http_request *request, const char *backend,
-                            struct cordon_admin_trial *ret)
+static void run_here(const struct cordon_http_request *request, const char *backend, struct cordon_admin_trial *ret)
 {
     const struct cordon_doors *doors = request->context;
     struct cordon_run_request run;
@@ -112,6 +98,22 @@ void cordon_admin_trial_run(const struct cordon_http_request *request, const cha
     if (run_it(doors->settings, &run, ret, &err) < 0)
         tell_error(ret, &err);
     cordon_run_request_done(&run);
+}
+
+int cordon_admin_trial_run(const struct cordon_http_request *request, const char *backend,
+                           const struct cordon_admin_changes *changes, struct cordon_admin_trial *ret,
+                           struct cordon_error *err)
+{
+    const struct cordon_doors *doors = request->context;
+    char **pairs = NULL;
+    int r = cordon_admin_pairs(doors->store, changes, &pairs, err);
+    if (r == 0)
+        r = cordon_settings_trial_begin(doors->settings, (const char *const *)pairs, err);
+    if (r == 0)
+        run_here(request, backend, ret);
+    cordon_settings_trial_end();
+    cordon_admin_pairs_free(pairs);
+    return r;
 }
 
 void cordon_admin_trial_done(struct cordon_admin_trial *trial)
@@ -146,11 +148,10 @@ static int reply(struct cordon_http_request *request, const struct cordon_admin_
 /* {"backend", "values"?}: values as for PUT /v1/admin/settings. */
 int cordon_admin_trial_post(struct cordon_http_request *request, struct cordon_error *err)
 {
-    const struct cordon_doors *doors = request->context;
     struct cordon_admin_changes changes = {0};
     struct cordon_admin_trial trial;
     struct cordon_value body, values;
-    char backend[64], field[80], **pairs = NULL;
+    char backend[64], field[80];
     int r = cordon_admin_body(request, &body, err);
     if (r == 0)
         r = cordon_admin_text(&body, "backend", backend, sizeof backend, err);
@@ -159,16 +160,11 @@ int cordon_admin_trial_post(struct cordon_http_request *request, struct cordon_e
                 ? cordon_admin_changes_read(&values, &changes, field, err)
                 : cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "values must be an object of names and values");
     if (r == 0)
-        r = cordon_admin_pairs(doors->store, &changes, &pairs, err);
-    if (r == 0)
-        r = cordon_settings_trial_begin(doors->settings, (const char *const *)pairs, err);
+        r = cordon_admin_trial_run(request, backend, &changes, &trial, err);
     if (r == 0) {
-        cordon_admin_trial_run(request, backend, &trial);
-        cordon_settings_trial_end();
         r = reply(request, &trial, err);
         cordon_admin_trial_done(&trial);
     }
-    cordon_admin_pairs_free(pairs);
     cordon_admin_changes_done(&changes);
     return r;
 }
