@@ -396,24 +396,9 @@ static int get_next(struct cordon_run *run, struct cordon_bytes *ret, struct cor
 
 /* --- the rest --- */
 
-static enum cordon_isolation isolation(void)
-{
-    return CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-}
-
 static const char *folder(void)
 {
     return "/home/user";
-}
-
-static const char *python(void)
-{
-    return "python3";
-}
-
-static const char *node(void)
-{
-    return "node";
 }
 
 static bool known_region(const char *region)
@@ -455,10 +440,10 @@ static const struct cordon_remote_service service = {
     .name = "aliyun_codeinterpreter",
     .title = "AgentRun",
     .state_size = sizeof(struct state),
-    .isolation = isolation,
+    .isolation = cordon_remote_virtualized,
     .folder = folder,
-    .python = python,
-    .node = node,
+    .python = cordon_remote_python3,
+    .node = cordon_remote_node,
     .max_output = -1,
     .max_artifacts = -1,
     .max_artifact_bytes = -1,

@@ -88,6 +88,21 @@ enum cordon_isolation cordon_remote_isolation(enum cordon_setting id)
     return isolation;
 }
 
+enum cordon_isolation cordon_remote_virtualized(void)
+{
+    return CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+}
+
+const char *cordon_remote_python3(void)
+{
+    return "python3";
+}
+
+const char *cordon_remote_node(void)
+{
+    return "node";
+}
+
 const struct cordon_capabilities *cordon_remote_capabilities(struct cordon_capabilities *kept,
                                                              const struct cordon_capabilities *now)
 {

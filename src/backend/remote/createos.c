@@ -561,24 +561,9 @@ static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, s
 
 /* --- the rest --- */
 
-static enum cordon_isolation isolation(void)
-{
-    return CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-}
-
 static const char *folder(void)
 {
     return "/tmp";
-}
-
-static const char *python(void)
-{
-    return "python3";
-}
-
-static const char *node(void)
-{
-    return "node";
 }
 
 static int configured(struct cordon_error *err)
@@ -601,10 +586,10 @@ static const struct cordon_remote_service service = {
     .name = "createos",
     .title = "CreateOS",
     .state_size = sizeof(struct state),
-    .isolation = isolation,
+    .isolation = cordon_remote_virtualized,
     .folder = folder,
-    .python = python,
-    .node = node,
+    .python = cordon_remote_python3,
+    .node = cordon_remote_node,
     .max_output = -1,
     .max_artifacts = -1,
     .max_artifact_bytes = -1,

@@ -606,24 +606,9 @@ static int check_urls(const struct kind *kind, struct cordon_error *err)
 
 /* --- e2b --- */
 
-static enum cordon_isolation hardware(void)
-{
-    return CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-}
-
 static const char *home(void)
 {
     return "/home/user";
-}
-
-static const char *python(void)
-{
-    return "python3";
-}
-
-static const char *node(void)
-{
-    return "node";
 }
 
 static int e2b_configured(struct cordon_error *err)
@@ -637,10 +622,10 @@ static const struct cordon_remote_service e2b_service = {
     .name = "e2b",
     .title = "E2B",
     .state_size = sizeof(struct state),
-    .isolation = hardware,
+    .isolation = cordon_remote_virtualized,
     .folder = home,
-    .python = python,
-    .node = node,
+    .python = cordon_remote_python3,
+    .node = cordon_remote_node,
     .max_output = -1,
     .max_artifacts = -1,
     .max_artifact_bytes = -1,
@@ -768,10 +753,10 @@ static const struct cordon_remote_service ucloud_service = {
     .name = "ucloud_agent_sandbox",
     .title = "UCloud Agent Sandbox",
     .state_size = sizeof(struct state),
-    .isolation = hardware,
+    .isolation = cordon_remote_virtualized,
     .folder = home,
-    .python = python,
-    .node = node,
+    .python = cordon_remote_python3,
+    .node = cordon_remote_node,
     .max_output = CORDON_SET_UCLOUD_SANDBOX_MAX_OUTPUT_BYTES,
     .max_artifacts = CORDON_SET_UCLOUD_SANDBOX_MAX_ARTIFACTS,
     .max_artifact_bytes = CORDON_SET_UCLOUD_SANDBOX_MAX_ARTIFACT_BYTES,

@@ -99,6 +99,11 @@ int64_t cordon_remote_number(enum cordon_setting id);
 bool cordon_remote_true(enum cordon_setting id);
 enum cordon_isolation cordon_remote_isolation(enum cordon_setting id); /* a setting that names one */
 
+/* For services whose sandboxes are virtual machines with the usual names on their PATH. */
+enum cordon_isolation cordon_remote_virtualized(void);
+const char *cordon_remote_python3(void);
+const char *cordon_remote_node(void);
+
 /* For a backend whose capabilities depend on its settings: keeps what they are now where `kept` is, and returns it. */
 const struct cordon_capabilities *cordon_remote_capabilities(struct cordon_capabilities *kept,
                                                              const struct cordon_capabilities *now);

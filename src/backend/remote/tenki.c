@@ -459,24 +459,9 @@ static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, s
 
 /* --- the rest --- */
 
-static enum cordon_isolation isolation(void)
-{
-    return CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-}
-
 static const char *folder(void)
 {
     return "/home/tenki";
-}
-
-static const char *python(void)
-{
-    return "python3";
-}
-
-static const char *node(void)
-{
-    return "node";
 }
 
 static int configured(struct cordon_error *err)
@@ -499,10 +484,10 @@ static const struct cordon_remote_service service = {
     .name = "tenki",
     .title = "Tenki",
     .state_size = sizeof(struct state),
-    .isolation = isolation,
+    .isolation = cordon_remote_virtualized,
     .folder = folder,
-    .python = python,
-    .node = node,
+    .python = cordon_remote_python3,
+    .node = cordon_remote_node,
     .max_output = CORDON_SET_TENKI_MAX_OUTPUT_BYTES,
     .max_artifacts = CORDON_SET_TENKI_MAX_ARTIFACTS,
     .max_artifact_bytes = CORDON_SET_TENKI_MAX_ARTIFACT_BYTES,
