@@ -36,11 +36,33 @@
 enum { CORDON_KEPT_IN_STDIN, CORDON_KEPT_IN_CHANNEL, CORDON_KEPT_INS };
 enum { CORDON_KEPT_OUT_STDOUT, CORDON_KEPT_OUT_STDERR, CORDON_KEPT_OUT_CHANNEL, CORDON_KEPT_OUTS };
 
+/* kept_launch.c: something that the launcher was asked to start. What it was given is held until the child has said
+ * that it got it: a launcher that was killed took the request with it, and the next one is asked again. */
+#define CORDON_LAUNCH_FDS                                                                                              \
+    6 /* status, payload, then four ends: stdin, stdout, stderr, channel; or a worker's socket                         \
+       */
+enum cordon_launch_kind { CORDON_LAUNCH_EXEC = 1, CORDON_LAUNCH_WORKER };
+
+struct cordon_launch_request {
+    uint32_t kind, pty, given; /* given: bits of the ends that come, from stdin on */
+    uint32_t size;             /* of the payload */
+    uint32_t open_files;
+};
+
+struct cordon_launch {
+    int status; /* readable with what cordon_kept_launched reads; -1: none is under way */
+    struct cordon_launch_request request;
+    int held[CORDON_LAUNCH_FDS - 1]; /* all but the status; the first `holds` are open */
+    size_t holds;
+    unsigned tries;
+};
+#define CORDON_LAUNCH_INIT ((struct cordon_launch){.status = -1})
+
 struct cordon_kept_exec {
     bool used, starting, running, reaped, pty;
     unsigned age;
     pid_t pid;
-    int status_fd; /* of the launch, while it is starting */
+    struct cordon_launch launch; /* while it is starting */
     int listener;
     int in[CORDON_KEPT_INS];
     int out[CORDON_KEPT_OUTS];
@@ -76,11 +98,11 @@ struct cordon_kept_stream {
     uint32_t owed;                   /* OF_WORKER: to be taken once there is room */
     struct cordon_kept_exec *exec;   /* OF_EXEC */
     struct cordon_ring_place place;
-    int fd; /* OF_WORKER: its socket; OF_PORT: the socket that connects */
-    int status_fd;
-    pid_t pid;              /* OF_WORKER; 0: not known (yet), or reaped */
-    struct cordon_buf from; /* of the worker: no whole frame yet */
-    unsigned tries;         /* OF_PORT */
+    int fd;                      /* OF_WORKER: its socket; OF_PORT: the socket that connects */
+    struct cordon_launch launch; /* a worker's */
+    pid_t pid;                   /* OF_WORKER; 0: not known (yet), or reaped */
+    struct cordon_buf from;      /* of the worker: no whole frame yet */
+    unsigned tries;              /* OF_PORT */
     uint32_t port;
 };
 
@@ -153,22 +175,20 @@ void cordon_kept_pump_streams(struct cordon_kept *kept, struct cordon_kept_exec 
 bool cordon_kept_pump_is_dry(const struct cordon_kept_exec *exec); /* reaped, and all it wrote is in the ring */
 
 /* kept_launch.c: the launcher, and asking it */
-enum cordon_launch_kind { CORDON_LAUNCH_EXEC = 1, CORDON_LAUNCH_WORKER };
-#define CORDON_LAUNCH_FDS                                                                                              \
-    6 /* status, payload, then four ends: stdin, stdout, stderr, channel; or a worker's socket                         \
-       */
 int cordon_kept_launcher_start(struct cordon_kept *kept);
-/* payload: EXEC's or an operation's fields, copied. ends: -1 where there is none. *status_fd becomes readable with what
- * cordon_kept_launched reads. 0 or negative errno. */
-int cordon_kept_launch(struct cordon_kept *kept, enum cordon_launch_kind kind, const char *payload, size_t size,
-                       const int ends[4], bool pty, int *status_fd);
+/* payload: EXEC's or an operation's fields, copied. ends: copied; -1 where there is none. 0 or negative errno; then
+ * nothing is under way. */
+int cordon_kept_launch(struct cordon_kept *kept, struct cordon_launch *launch, enum cordon_launch_kind kind,
+                       const char *payload, size_t size, const int ends[4], bool pty);
 struct cordon_launched {
     pid_t pid;
     int error; /* 0, or negative errno and */
     char stage[64];
 };
 /* 1: a message, and the listener where one came; 0: nothing yet; negative: the end. */
-int cordon_kept_launched(int status_fd, struct cordon_launched *ret, int *listener);
+int cordon_kept_launched(struct cordon_kept *kept, struct cordon_launch *launch, struct cordon_launched *ret,
+                         int *listener);
+void cordon_kept_launch_done(struct cordon_launch *launch);
 
 /* kept_kill.c: SIGKILL to a program, its group, its session, and all that descend from them */
 void cordon_kept_kill_tree(pid_t pid);

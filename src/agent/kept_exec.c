@@ -28,7 +28,7 @@ static void free_exec(struct cordon_kept_exec *exec)
         cordon_close(&exec->in[i]);
     for (int i = 0; i < CORDON_KEPT_OUTS; i++)
         cordon_close(&exec->out[i]);
-    cordon_close(&exec->status_fd);
+    cordon_kept_launch_done(&exec->launch);
     cordon_close(&exec->listener);
     cordon_ring_done(&exec->ring);
     free(exec->about);
@@ -186,7 +186,7 @@ int cordon_kept_exec_start(struct cordon_kept *kept, struct cordon_kept_stream *
     *exec = (struct cordon_kept_exec){.used = true,
                                       .starting = true,
                                       .age = ++kept->age,
-                                      .status_fd = -1,
+                                      .launch = CORDON_LAUNCH_INIT,
                                       .listener = -1,
                                       .in = {-1, -1},
                                       .out = {-1, -1, -1}};
@@ -194,8 +194,7 @@ int cordon_kept_exec_start(struct cordon_kept *kept, struct cordon_kept_stream *
     exec->deadline_us = open->timeout_us; /* until it runs: how long */
     int r = open_ends(exec, open, ends);
     if (r == 0)
-        r = cordon_kept_launch(kept, CORDON_LAUNCH_EXEC, frame->payload, frame->length, ends, exec->pty,
-                               &exec->status_fd);
+        r = cordon_kept_launch(kept, &exec->launch, CORDON_LAUNCH_EXEC, frame->payload, frame->length, ends, exec->pty);
     for (int i = 0; i < 4; i++)
         cordon_close(&ends[i]); /* the program's */
     if (r < 0) {
@@ -227,7 +226,7 @@ static void began(struct cordon_kept_exec *exec)
     exec->started_us = cordon_now_us();
     if (exec->deadline_us)
         exec->deadline_us += exec->started_us;
-    cordon_close(&exec->status_fd);
+    cordon_kept_launch_done(&exec->launch);
     if (exec->how) /* it was to be killed meanwhile */
         cordon_kept_kill_tree(exec->pid);
 }
@@ -237,7 +236,7 @@ static void read_start(struct cordon_kept *kept, struct cordon_kept_exec *exec)
 {
     struct cordon_launched launched;
     int listener, r;
-    while ((r = cordon_kept_launched(exec->status_fd, &launched, &listener)) == 1) {
+    while ((r = cordon_kept_launched(kept, &exec->launch, &launched, &listener)) == 1) {
         if (launched.error < 0) {
             cordon_close(&listener);
             fail_start(kept, exec, -launched.error, launched.stage);
@@ -301,8 +300,8 @@ void cordon_kept_execs_watch(struct cordon_kept *kept)
         struct cordon_kept_exec *exec = &kept->execs[i];
         if (!exec->used)
             continue;
-        if (exec->starting && exec->status_fd >= 0)
-            cordon_kept_watch(kept, exec->status_fd, POLLIN, on_start, exec);
+        if (exec->starting && exec->launch.status >= 0)
+            cordon_kept_watch(kept, exec->launch.status, POLLIN, on_start, exec);
         if (exec->listener >= 0 && !cordon_pace_rests(&exec->pace))
             cordon_kept_watch(kept, exec->listener, POLLIN, on_denied, exec);
         cordon_kept_pump_watch(kept, exec);

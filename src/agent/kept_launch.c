@@ -29,12 +29,7 @@
 #define LAUNCHER_FD 16 /* its socket … */
 #define FILTER_FD 17   /* … and the code's filter */
 #define WORKER_FILES 256
-
-struct request {
-    uint32_t kind, pty, given; /* given: bits of the ends that come, from stdin on */
-    uint32_t size;             /* of the payload */
-    uint32_t open_files;
-};
+#define LAUNCH_TRIES 3
 
 struct answer {
     int32_t pid, error;
@@ -87,8 +82,8 @@ static int become(const struct cordon_agent_config *config, const struct cordon_
     return cordon_code_become(&profile, listener, stage);
 }
 
-static _Noreturn void run_child(const struct cordon_agent_config *config, const struct request *request, int status,
-                                int payload_fd, const int ends[4])
+static _Noreturn void run_child(const struct cordon_agent_config *config, const struct cordon_launch_request *request,
+                                int status, int payload_fd, const int ends[4])
 {
     struct cordon_child child;
     const char *stage = "reading what is to be run";
@@ -130,7 +125,7 @@ static _Noreturn void run_child(const struct cordon_agent_config *config, const 
 
 static void serve(const struct cordon_agent_config *config)
 {
-    struct request request;
+    struct cordon_launch_request request;
     int fds[CORDON_LAUNCH_FDS], ends[4] = {-1, -1, -1, -1};
     size_t nfds = CORDON_LAUNCH_FDS, used = 2;
     ssize_t n = cordon_recv_fds(LAUNCHER_FD, &request, sizeof request, fds, &nfds, 0);
@@ -220,7 +215,7 @@ static int make_payload(const struct cordon_kept *kept, enum cordon_launch_kind 
     return r < 0 ? r : CORDON_TAKE_FD(fd);
 }
 
-static int ask(struct cordon_kept *kept, const struct request *request, const int *fds, size_t nfds)
+static int ask(struct cordon_kept *kept, const struct cordon_launch_request *request, const int *fds, size_t nfds)
 {
     ssize_t n = cordon_send_fds(kept->launcher_fd, request, sizeof *request, fds, nfds, MSG_DONTWAIT);
     if (n != -EPIPE && n != -ECONNRESET && n != -EBADF)
@@ -232,49 +227,87 @@ static int ask(struct cordon_kept *kept, const struct request *request, const in
     return n < 0 ? (int)n : 0;
 }
 
-int cordon_kept_launch(struct cordon_kept *kept, enum cordon_launch_kind kind, const char *payload, size_t size,
-                       const int ends[4], bool pty, int *status_fd)
+static void release(struct cordon_launch *launch)
 {
-    struct request request = {.kind = kind, .pty = pty, .open_files = kept->config.open_files};
-    size_t whole, nfds = 2;
-    int pair[2], fds[CORDON_LAUNCH_FDS];
-    cordon_autoclose int data = make_payload(kept, kind, payload, size, &whole);
-    if (data < 0)
-        return data;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return -errno;
-    request.size = (uint32_t)whole;
-    fds[0] = pair[1];
-    fds[1] = data;
-    for (int i = 0; i < 4; i++) {
-        if (ends[i] < 0)
-            continue;
-        fds[nfds++] = ends[i];
-        request.given |= 1u << i;
-    }
-    int r = ask(kept, &request, fds, nfds);
-    (void)close(pair[1]); /* the child's */
-    if (r < 0) {
-        (void)close(pair[0]);
-        return r;
-    }
-    *status_fd = pair[0];
+    while (launch->holds)
+        cordon_close(&launch->held[--launch->holds]);
+}
+
+void cordon_kept_launch_done(struct cordon_launch *launch)
+{
+    release(launch);
+    cordon_close(&launch->status);
+}
+
+static int hold(struct cordon_launch *launch, int fd_taken)
+{
+    if (fd_taken < 0)
+        return fd_taken;
+    launch->held[launch->holds++] = fd_taken;
     return 0;
 }
 
-int cordon_kept_launched(int status_fd, struct cordon_launched *ret, int *listener)
+/* Each try has a status of its own, so that its end means this one. */
+static int try_launch(struct cordon_kept *kept, struct cordon_launch *launch)
+{
+    int pair[2], fds[CORDON_LAUNCH_FDS];
+    cordon_close(&launch->status);
+    launch->tries++;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    launch->status = pair[0];
+    fds[0] = pair[1];
+    memcpy(fds + 1, launch->held, launch->holds * sizeof *fds);
+    int r = ask(kept, &launch->request, fds, 1 + launch->holds);
+    (void)close(pair[1]); /* the child's */
+    return r;
+}
+
+int cordon_kept_launch(struct cordon_kept *kept, struct cordon_launch *launch, enum cordon_launch_kind kind,
+                       const char *payload, size_t size, const int ends[4], bool pty)
+{
+    size_t whole = 0;
+    *launch = CORDON_LAUNCH_INIT;
+    launch->request = (struct cordon_launch_request){.kind = kind, .pty = pty, .open_files = kept->config.open_files};
+    int r = hold(launch, make_payload(kept, kind, payload, size, &whole));
+    launch->request.size = (uint32_t)whole;
+    for (int i = 0; i < 4 && r == 0; i++) {
+        if (ends[i] < 0)
+            continue;
+        int copy = fcntl(ends[i], F_DUPFD_CLOEXEC, 0);
+        r = hold(launch, copy < 0 ? -errno : copy);
+        launch->request.given |= 1u << i;
+    }
+    if (r == 0)
+        r = try_launch(kept, launch);
+    if (r < 0)
+        cordon_kept_launch_done(launch);
+    return r;
+}
+
+/* The status ended. Before a word came nothing of the program ran: the launcher was killed, or what it had forked. */
+static int on_status_end(struct cordon_kept *kept, struct cordon_launch *launch, int error)
+{
+    if (!launch->holds || launch->tries >= LAUNCH_TRIES)
+        return error;
+    return try_launch(kept, launch);
+}
+
+int cordon_kept_launched(struct cordon_kept *kept, struct cordon_launch *launch, struct cordon_launched *ret,
+                         int *listener)
 {
     struct answer answer;
     size_t nfds = 1;
     *listener = -1;
-    ssize_t n = cordon_recv_fds(status_fd, &answer, sizeof answer, listener, &nfds, MSG_DONTWAIT);
+    ssize_t n = cordon_recv_fds(launch->status, &answer, sizeof answer, listener, &nfds, MSG_DONTWAIT);
     if (n == -EAGAIN)
         return 0;
     if (n != (ssize_t)sizeof answer) {
         if (n > 0 && nfds)
             cordon_close(listener);
-        return n < 0 ? (int)n : -EPIPE;
+        return on_status_end(kept, launch, n < 0 ? (int)n : -EPIPE);
     }
+    release(launch);
     if (nfds == 0)
         *listener = -1;
     *ret = (struct cordon_launched){.pid = answer.pid, .error = answer.error};

@@ -37,8 +37,7 @@ static int start_worker(struct cordon_kept *kept, struct cordon_kept_stream *str
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     const int ends[4] = {-1, -1, -1, pair[1]};
-    int r =
-        cordon_kept_launch(kept, CORDON_LAUNCH_WORKER, frame->payload, frame->length, ends, false, &stream->status_fd);
+    int r = cordon_kept_launch(kept, &stream->launch, CORDON_LAUNCH_WORKER, frame->payload, frame->length, ends, false);
     (void)close(pair[1]); /* the worker's */
     if (r < 0) {
         (void)close(pair[0]);
@@ -90,8 +89,11 @@ void cordon_kept_stream_open(struct cordon_kept *kept, const struct cordon_frame
         cordon_kept_fail(kept, &none, stream ? EINVAL : EAGAIN, "too many operations at once");
         return;
     }
-    *stream = (struct cordon_kept_stream){
-        .kind = CORDON_KEPT_OF_EXEC, .id = frame->exec, .fd = -1, .status_fd = -1, .window = CORDON_KEPT_WINDOW};
+    *stream = (struct cordon_kept_stream){.kind = CORDON_KEPT_OF_EXEC,
+                                          .id = frame->exec,
+                                          .fd = -1,
+                                          .launch = CORDON_LAUNCH_INIT,
+                                          .window = CORDON_KEPT_WINDOW};
     for (int i = 0; i < CORDON_KEPT_INS; i++)
         stream->in[i].max = 8 * CORDON_KEPT_WRITE_MAX; /* with a worker's lengths between single bytes */
     int r = cordon_open_parse(frame->payload, frame->length, &open);
@@ -190,8 +192,8 @@ static void free_stream(struct cordon_kept_stream *stream)
     }
     cordon_buf_done(&stream->from);
     cordon_close(&stream->fd); /* a worker ends by itself then: what it half wrote it removes */
-    cordon_close(&stream->status_fd);
-    *stream = (struct cordon_kept_stream){.fd = -1, .status_fd = -1};
+    cordon_kept_launch_done(&stream->launch);
+    *stream = (struct cordon_kept_stream){.fd = -1, .launch = CORDON_LAUNCH_INIT};
 }
 
 static bool still_writes(const struct cordon_kept_stream *stream)
@@ -314,13 +316,13 @@ static void on_status(struct cordon_kept *kept, void *object, short events)
     struct cordon_launched launched;
     int listener;
     (void)events;
-    if (stream->status_fd < 0)
+    if (stream->launch.status < 0)
         return;
-    int r = cordon_kept_launched(stream->status_fd, &launched, &listener);
+    int r = cordon_kept_launched(kept, &stream->launch, &launched, &listener);
     if (r == 0)
         return;
     cordon_close(&listener);
-    cordon_close(&stream->status_fd);
+    cordon_kept_launch_done(&stream->launch);
     if (r == 1 && launched.error < 0 && !stream->ended)
         cordon_kept_fail(kept, stream, -launched.error, "starting the file worker: %s: %s", launched.stage,
                          strerror(-launched.error));
@@ -346,8 +348,8 @@ static void watch_worker(struct cordon_kept *kept, struct cordon_kept_stream *st
 {
     bool reads = stream->window > 0 && cordon_kept_has_room(kept) && !stream->ended && !has_whole_frame(stream);
     short events = (short)((reads ? POLLIN : 0) | (stream->in[0].size ? POLLOUT : 0));
-    if (stream->status_fd >= 0)
-        cordon_kept_watch(kept, stream->status_fd, POLLIN, on_status, stream);
+    if (stream->launch.status >= 0)
+        cordon_kept_watch(kept, stream->launch.status, POLLIN, on_status, stream);
     if (stream->fd >= 0 && events)
         cordon_kept_watch(kept, stream->fd, events, on_worker, stream);
 }
