@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/kept.h"
+#include "proto/vm.h"
 
 /* What each type may carry. A header that does not fit is refused before a byte of its payload is read. */
 struct type_row {
@@ -30,7 +31,7 @@ struct type_row {
         true, (size), (size)                                                                                           \
     }
 
-#define EXIT_SIZE 68u
+#define EXIT_SIZE 88u
 #define LIMITS_SIZE 76u
 #define FIELD_HEADER 5u
 
@@ -50,6 +51,7 @@ static const struct type_row to_guest[] = {
     [CORDON_FRAME_WINDOW] = FIXED(4),
     [CORDON_FRAME_CONTROL] = FIXED(8),
     [CORDON_FRAME_CLOSE] = EMPTY,
+    [CORDON_FRAME_VM_LEASE] = FIXED(CORDON_VM_LEASE_SIZE),
 };
 
 #define GUEST_FIRST CORDON_FRAME_HELLO
@@ -82,6 +84,8 @@ static const struct type_row to_host[] = {
     [CORDON_FRAME_CLOSED - GUEST_FIRST] = EMPTY,
     [CORDON_FRAME_TAKEN - GUEST_FIRST] = FIXED(5),
     [CORDON_FRAME_PORT - GUEST_FIRST] = EMPTY,
+    [CORDON_FRAME_VM_READY - GUEST_FIRST] = FIXED(CORDON_VM_READY_SIZE),
+    [CORDON_FRAME_VM_LEASED - GUEST_FIRST] = FIXED(4),
 };
 
 #define DRIVER_FIRST CORDON_DRIVER_RESULT
@@ -284,6 +288,9 @@ int cordon_exit_put(struct cordon_buf *to, uint16_t exec, const struct cordon_ex
     memcpy(bytes + 32, exit->blocked_syscall, sizeof exit->blocked_syscall);
     bytes[63] = '\0';
     put32(bytes + 64, exit->may_have_artifacts);
+    put32(bytes + 68, exit->oom_kills);
+    put64(bytes + 72, exit->cpu_us);
+    put64(bytes + 80, exit->memory_peak_bytes);
     return cordon_frame_put(to, CORDON_FRAME_EXIT, exec, bytes, sizeof bytes);
 }
 
@@ -300,6 +307,9 @@ int cordon_exit_parse(const struct cordon_frame *frame, struct cordon_exit *ret)
         .processes_left = get32(at + 24),
         .syscalls_denied = get32(at + 28),
         .may_have_artifacts = get32(at + 64),
+        .oom_kills = get32(at + 68),
+        .cpu_us = get64(at + 72),
+        .memory_peak_bytes = get64(at + 80),
     };
     memcpy(found.blocked_syscall, at + 32, sizeof found.blocked_syscall);
     if (found.how > CORDON_EXIT_TIMEOUT || memchr(found.blocked_syscall, 0, sizeof found.blocked_syscall) == NULL)

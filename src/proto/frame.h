@@ -43,6 +43,8 @@ enum cordon_frame_type {
     CORDON_FRAME_WINDOW,     /* u32: so many more bytes of payload may be sent for it */
     CORDON_FRAME_CONTROL, /* u32 enum cordon_control · u32 value; exec 0: u32 enum cordon_kept_notice · u32 value */
     CORDON_FRAME_CLOSE,   /* the host is done with it; answered by CLOSED */
+    /* host to a virtual machine (proto/vm.h) */
+    CORDON_FRAME_VM_LEASE = 32, /* once, before all else */
     /* guest to host */
     CORDON_FRAME_HELLO = 64,    /* u32 version: sent once, first */
     CORDON_FRAME_STARTED,       /* the program has its code */
@@ -72,7 +74,10 @@ enum cordon_frame_type {
     CORDON_FRAME_FAILED,     /* fields CODE_NUMBER, REASON */
     CORDON_FRAME_CLOSED,     /* nothing more comes of it: the number is free */
     CORDON_FRAME_TAKEN,      /* u8 enum cordon_stream_to · u32: so many more bytes may be written to it */
-    CORDON_FRAME_PORT        /* with the connected socket as SCM_RIGHTS */
+    CORDON_FRAME_PORT,       /* with the connected socket as SCM_RIGHTS */
+    /* a virtual machine to the host */
+    CORDON_FRAME_VM_READY = 120, /* warm, and waiting for its lease */
+    CORDON_FRAME_VM_LEASED
 };
 
 struct cordon_frame {
@@ -178,6 +183,9 @@ struct cordon_exit {
     uint32_t syscalls_denied;
     char blocked_syscall[32];    /* the last denied one, NUL-terminated */
     uint32_t may_have_artifacts; /* 0: nothing was written to the working directory, COLLECT would find none */
+    /* As the control group in a virtual machine counted; 0 elsewhere, where the host counts. */
+    uint32_t oom_kills;
+    uint64_t cpu_us, memory_peak_bytes;
 };
 int cordon_exit_put(struct cordon_buf *to, uint16_t exec, const struct cordon_exit *exit); /* appends the whole frame */
 int cordon_exit_parse(const struct cordon_frame *frame, struct cordon_exit *ret);          /* 0 or -EBADMSG */

@@ -136,6 +136,7 @@ void cordon_ended_write(char to[CORDON_ENDED_SIZE], const struct cordon_ended *e
     write64(to + 8, ended->run_us);
     write64(to + 16, ended->stdout_bytes);
     write64(to + 24, ended->stderr_bytes);
+    write32(to + 32, ended->oom_kills);
 }
 
 int cordon_ended_read(const char *data, size_t size, struct cordon_ended *ret)
@@ -146,7 +147,8 @@ int cordon_ended_read(const char *data, size_t size, struct cordon_ended *ret)
                                        .status = (int32_t)read_number(data + 4, 4),
                                        .run_us = read_number(data + 8, 8),
                                        .stdout_bytes = read_number(data + 16, 8),
-                                       .stderr_bytes = read_number(data + 24, 8)};
+                                       .stderr_bytes = read_number(data + 24, 8),
+                                       .oom_kills = (uint32_t)read_number(data + 32, 4)};
     if (ended.how > CORDON_ENDED_KILLED)
         return -EBADMSG;
     *ret = ended;

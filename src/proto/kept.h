@@ -56,11 +56,12 @@ enum cordon_ended_how {
     CORDON_ENDED_TIMEOUT,    /* … when its time was over */
     CORDON_ENDED_KILLED      /* … because the host said so */
 };
-#define CORDON_ENDED_SIZE 32u
+#define CORDON_ENDED_SIZE 36u
 struct cordon_ended {
     uint32_t how;
     int32_t status;
     uint64_t run_us, stdout_bytes, stderr_bytes;
+    uint32_t oom_kills; /* while it ran, in a virtual machine; 0 elsewhere, where the host counts */
 };
 void cordon_ended_write(char to[CORDON_ENDED_SIZE], const struct cordon_ended *ended);
 int cordon_ended_read(const char *data, size_t size, struct cordon_ended *ret); /* 0 or -EBADMSG */

@@ -158,7 +158,10 @@ static void exit_goes_there_and_back(void **state)
                                .processes_left = 4,
                                .syscalls_denied = 5,
                                .blocked_syscall = "mount",
-                               .may_have_artifacts = 1};
+                               .may_have_artifacts = 1,
+                               .oom_kills = 6,
+                               .cpu_us = 1ull << 34,
+                               .memory_peak_bytes = 1ull << 35};
     struct cordon_exit found;
     struct cordon_frame frame;
     struct cordon_buf buf = CORDON_BUF_INIT(1 << 10);
@@ -170,6 +173,7 @@ static void exit_goes_there_and_back(void **state)
     assert_true(found.stdout_bytes == 1ull << 33);
     assert_string_equal(found.blocked_syscall, "mount");
     assert_int_equal(found.may_have_artifacts, 1);
+    assert_true(found.oom_kills == 6 && found.cpu_us == 1ull << 34 && found.memory_peak_bytes == 1ull << 35);
     memset(buf.data + CORDON_FRAME_HEADER + 32, 'x', 32); /* a name without its end */
     assert_int_equal(cordon_exit_parse(&frame, &found), -EBADMSG);
     buf.data[CORDON_FRAME_HEADER + 63] = '\0';
