@@ -57,6 +57,7 @@ static void explain_missing(struct cordon_accel *ret)
 #define ROUNDS 5                 /* the best counts: others may have the CPU in between */
 #define PORT 0x42
 #define LOOPS 100000
+#define WARM_UP 1000 /* the first instructions wait for the guest's pages to be mapped */
 #define PAGE 4096u
 
 /* Where things are in the guest: addresses are the same, physical and virtual. */
@@ -267,6 +268,11 @@ static bool set_long_mode(struct machine *machine)
     special.efer = 0x501;  /* LMA, LME, SCE */
     if (machine->calls->ioctl(machine->cpu, KVM_SET_SREGS, (uintptr_t)&special) < 0)
         return failed(machine, "setting a CPU to long mode with XSAVE");
+    /* The guest's own XSETBV says the same; QEMU's emulation of SVM, under which this is tested, hides that from KVM.
+     */
+    struct kvm_xcrs extended = {.nr_xcrs = 1, .xcrs = {{.xcr = 0, .value = 3}}};
+    if (machine->calls->ioctl(machine->cpu, KVM_SET_XCRS, (uintptr_t)&extended) < 0)
+        return failed(machine, "letting a CPU save x87 and SSE");
     return true;
 }
 
@@ -287,9 +293,10 @@ static void explain_exit(struct machine *machine, const char *what)
 }
 
 /* Runs the guest from one of its programs to the next OUT. */
-static bool run_program(struct machine *machine, const char *program, enum answer wanted, const char *what)
+static bool run_program(struct machine *machine, const char *program, uint64_t rcx, enum answer wanted,
+                        const char *what)
 {
-    struct kvm_regs registers = {.rip = KERNEL_AT + between(accel_kernel, program), .rflags = 2};
+    struct kvm_regs registers = {.rcx = rcx, .rip = KERNEL_AT + between(accel_kernel, program), .rflags = 2};
     struct kvm_run *run = machine->run;
     if (machine->calls->ioctl(machine->cpu, KVM_SET_REGS, (uintptr_t)&registers) < 0)
         return failed(machine, "setting a CPU's registers");
@@ -315,9 +322,11 @@ static bool run_program(struct machine *machine, const char *program, enum answe
 static bool count(struct machine *machine)
 {
     struct cordon_accel *found = machine->found;
+    if (!run_program(machine, accel_count, WARM_UP, COUNTED, "kernel code"))
+        return false;
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t begin = cordon_now_us();
-        if (!run_program(machine, accel_count, COUNTED, "kernel code"))
+        if (!run_program(machine, accel_count, LOOPS, COUNTED, "kernel code"))
             return false;
         uint64_t took_us = cordon_now_us() - begin;
         uint64_t rate = UINT64_C(2000000) * LOOPS / (took_us ? took_us : 1);
@@ -337,12 +346,12 @@ static bool count(struct machine *machine)
 
 static bool save_state(struct machine *machine)
 {
-    return run_program(machine, accel_xsave, SAVED_WELL, "XSAVE and XRSTOR");
+    return run_program(machine, accel_xsave, 0, SAVED_WELL, "XSAVE and XRSTOR");
 }
 
 static bool call_kernel(struct machine *machine)
 {
-    return run_program(machine, accel_syscall, RETURNED, "SYSCALL and SYSRET");
+    return run_program(machine, accel_syscall, 0, RETURNED, "SYSCALL and SYSRET");
 }
 
 static void examine(const struct cordon_accel_calls *calls, int device, struct cordon_accel *ret)
