@@ -2,7 +2,6 @@
 /* cordon template: what guests can start from, besides the host's own programs. */
 #include "cli/template.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -17,6 +16,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "core/state_path.h"
+#include "core/template_list.h"
 
 static const char help[] =
     "usage: cordon template create NAME --from LANGUAGE [--pip PACKAGE]... [--npm PACKAGE]... [OPTIONS]\n"
@@ -163,61 +163,7 @@ static int not_there(const char *name, struct cordon_error *err)
                        name);
 }
 
-/* An entry of the folder whose name is one of a template: its name's length. */
-static size_t template_of(const char *file, char name[CORDON_TEMPLATE_NAME])
-{
-    size_t size = strlen(file), ending = strlen(CORDON_TEMPLATE_ENDING);
-    if (size <= ending || size - ending >= CORDON_TEMPLATE_NAME ||
-        strcmp(file + size - ending, CORDON_TEMPLATE_ENDING) != 0)
-        return 0;
-    memcpy(name, file, size - ending);
-    name[size - ending] = '\0';
-    return cordon_template_name_valid(name) ? size - ending : 0;
-}
-
 /* --- list, show --- */
-
-static void write_packages(const char *recipe, const char *kind, struct cordon_json *json)
-{
-    size_t size = strlen(kind);
-    cordon_json_array_begin(json);
-    for (const char *line = recipe; *line;) {
-        size_t length = strcspn(line, "\n");
-        if (length > size && strncmp(line, kind, size) == 0 && line[size] == ' ')
-            cordon_json_bytes(json, line + size + 1, length - size - 1);
-        line += length + (line[length] == '\n');
-    }
-    cordon_json_array_end(json);
-}
-
-static void write_one(const char *name, const struct cordon_template_header *header, struct cordon_json *json)
-{
-    char hex[65];
-    cordon_json_object_begin(json);
-    cordon_json_key(json, "name");
-    cordon_json_text(json, name);
-    cordon_json_key(json, "kind");
-    cordon_json_text(json, header->kind == CORDON_TEMPLATE_ROOTFS ? "rootfs" : "layer");
-    cordon_json_key(json, "from");
-    cordon_json_text(json, header->from);
-    cordon_json_key(json, "base");
-    cordon_json_text(json, header->base);
-    cordon_json_key(json, "pip");
-    write_packages(header->recipe, "pip", json);
-    cordon_json_key(json, "npm");
-    write_packages(header->recipe, "npm", json);
-    cordon_json_key(json, "bytes");
-    cordon_json_int(json, (int64_t)header->payload_bytes);
-    cordon_json_key(json, "created_s");
-    cordon_json_int(json, header->created_s);
-    cordon_template_hex(header->digest, hex);
-    cordon_json_key(json, "digest");
-    cordon_json_text(json, hex);
-    cordon_template_hex(header->key, hex);
-    cordon_json_key(json, "key");
-    cordon_json_text(json, hex);
-    cordon_json_object_end(json);
-}
 
 static void describe(const char *name, const struct cordon_template_header *header, struct cordon_buf *to)
 {
@@ -241,75 +187,54 @@ static void describe(const char *name, const struct cordon_template_header *head
         to->size--; /* the printer adds one */
 }
 
-static int read_header(int folder, const char *name, bool verify, struct cordon_template_header *ret,
-                       struct cordon_error *err)
-{
-    cordon_autoclose int file = cordon_template_file_open(folder, name, err);
-    if (file == -ENOENT)
-        return not_there(name, err);
-    int r = file < 0 ? file : cordon_template_file_header(file, ret, err);
-    if (r == 0 && verify)
-        r = cordon_template_file_verify(file, ret, err);
-    if (r < 0)
-        cordon_error_context(err, "template %s", name);
-    return r;
-}
-
 static int show(int folder, const char *name, bool json, struct cordon_error *err)
 {
     static struct cordon_template_header header;
     struct cordon_buf text = CORDON_BUF_INIT(1u << 20);
     struct cordon_json writer = {.buf = &text};
-    int r = read_header(folder, name, true, &header, err);
+    int r = cordon_template_read(folder, name, true, &header, err);
     if (r < 0)
         return r;
     if (json)
-        write_one(name, &header, &writer);
+        cordon_template_write(name, &header, &writer);
     else
         describe(name, &header, &text);
     return cordon_cli_print(&text) ? cordon_fail_errno(err, -EIO, "write to stdout") : 0;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
+struct listing {
+    bool json;
+    struct cordon_json writer;
+};
 
-static void list_one(int folder, const char *name, bool json, struct cordon_json *writer)
+static void list_one(void *context, const char *name, const struct cordon_template_header *header,
+                     const struct cordon_error *why)
 {
-    static struct cordon_template_header header;
-    struct cordon_error err = {0};
-    if (read_header(folder, name, false, &header, &err) < 0)
-        (void)fprintf(stderr, "cordon: %s\n", err.message); /* the others are listed all the same */
-    else if (json)
-        write_one(name, &header, writer);
+    struct listing *listing = context;
+    struct cordon_buf *text = listing->writer.buf;
+    if (!header)
+        (void)fprintf(stderr, "cordon: %s\n", why->message); /* the others are listed all the same */
+    else if (listing->json)
+        cordon_template_write(name, header, &listing->writer);
     else
-        (void)cordon_buf_appendf(writer->buf, "%s%-24s %-10s %6llu MiB", writer->buf->size ? "\n" : "", name,
-                                 header.kind == CORDON_TEMPLATE_ROOTFS ? "rootfs" : header.from,
-                                 (unsigned long long)(header.payload_bytes >> 20)); /* sticky in failed */
+        (void)cordon_buf_appendf(text, "%s%-24s %-10s %6llu MiB", text->size ? "\n" : "", name,
+                                 header->kind == CORDON_TEMPLATE_ROOTFS ? "rootfs" : header->from,
+                                 (unsigned long long)(header->payload_bytes >> 20)); /* sticky in failed */
 }
 
 static int list(int folder, bool json, struct cordon_error *err)
 {
     struct cordon_buf text = CORDON_BUF_INIT(16u << 20);
-    struct cordon_json writer = {.buf = &text};
-    struct dirent **entries = NULL;
-    char name[CORDON_TEMPLATE_NAME];
-    int count = folder < 0 ? 0 : scandirat(folder, ".", &entries, NULL, by_name);
-    if (count < 0)
-        return cordon_fail_errno(err, -errno, "list the templates");
+    struct listing listing = {.json = json, .writer = {.buf = &text}};
     if (json)
-        cordon_json_array_begin(&writer);
-    for (int i = 0; i < count; i++) {
-        if (template_of(entries[i]->d_name, name))
-            list_one(folder, name, json, &writer);
-        free(entries[i]);
+        cordon_json_array_begin(&listing.writer);
+    int r = folder < 0 ? 0 : cordon_templates_each(folder, list_one, &listing, err);
+    if (json)
+        cordon_json_array_end(&listing.writer);
+    if (r < 0 || (!json && !text.size)) {
+        cordon_buf_done(&text);
+        return r;
     }
-    free(entries);
-    if (json)
-        cordon_json_array_end(&writer);
-    if (!json && !text.size)
-        return 0;
     return cordon_cli_print(&text) ? cordon_fail_errno(err, -EIO, "write to stdout") : 0;
 }
 
@@ -358,7 +283,7 @@ static int rebuild(const struct cordon_settings *settings, int folder, struct co
                    struct cordon_error *err)
 {
     static struct cordon_template_header header;
-    int r = read_header(folder, plan->name, false, &header, err);
+    int r = cordon_template_read(folder, plan->name, false, &header, err);
     if (r == 0)
         r = read_recipe(&header, plan, err);
     return r < 0 ? r : create(settings, plan, err);

@@ -17,6 +17,7 @@ struct cordon_doors {
     const char *version;
     const struct cordon_http_door *const *list; /* the doors that are served */
     uint64_t started_us;
+    int state; /* the state folder's descriptor */
 };
 
 extern const struct cordon_http_door cordon_door_native, cordon_door_executor_manager, cordon_door_status,

@@ -11,6 +11,7 @@
 #include "door/e2b/doors.h"
 #include "door/native_run.h"
 #include "door/native_schemas.h"
+#include "door/templates.h"
 
 static void write_flag(struct cordon_json *json, const char *key, bool value)
 {
@@ -136,6 +137,10 @@ static const struct cordon_http_route routes[] = {
      "Run", "Answer", "Event"},
     {"GET", "/v1/backends", backends_get, CORDON_HTTP_RUN, CORDON_HTTP_BODY_NONE,
      "The backends, what each can enforce, and whether it can run code now.", NULL, "Backends", NULL},
+    {"GET", "/v1/templates", cordon_native_templates, CORDON_HTTP_RUN, CORDON_HTTP_BODY_NONE,
+     "The templates that were made (cordon template); one that can not be read has a reason.", NULL, "Templates", NULL},
+    {"GET", "/v1/templates/{name}", cordon_native_template, CORDON_HTTP_RUN, CORDON_HTTP_BODY_NONE, "One template.",
+     NULL, "Template", NULL},
     {"POST", "/v1/verify", verify_post, CORDON_HTTP_ADMIN, 4096,
      "Measures what a backend enforces, by probe programs in fresh guests, and keeps the result.", NULL, NULL, NULL},
 };

@@ -86,9 +86,19 @@ static const char backends[] =
     "\"memory_limit\":" BOOLEAN ",\"pids_limit\":" BOOLEAN ",\"cpu_limit\":" BOOLEAN ",\"agent_protected\":" BOOLEAN ","
     "\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS "}}}}}}}";
 
+static const char template[] =
+    "{\"type\":\"object\",\"required\":[\"name\"],\"properties\":{\"name\":" STRING ",\"reason\":" STRING ","
+    "\"kind\":{\"enum\":[\"layer\",\"rootfs\"]},\"from\":" STRING ",\"base\":" STRING ",\"pip\":" STRINGS ",\"npm\":" STRINGS ","
+    "\"bytes\":" INTEGER ",\"created_s\":" INTEGER ",\"digest\":" STRING ",\"key\":" STRING "}}";
+
+static const char templates[] =
+    "{\"type\":\"object\",\"required\":[\"templates\"],\"properties\":{\"templates\":{\"type\":\"array\",\"items\":"
+    REF("Template") "}}}";
+
 /* clang-format on */
 
 const struct cordon_http_schema cordon_native_schemas[CORDON_NATIVE_SCHEMAS] = {
     {"Run", run},       {"Outcome", outcome}, {"Timing", timing},
     {"Answer", answer}, {"Event", event},     {"Backends", backends},
+    {"Template", template}, {"Templates", templates},
 };

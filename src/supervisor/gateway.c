@@ -220,6 +220,7 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
     if (r < 0)
         return r;
     self->doors.version = CORDON_VERSION;
+    self->doors.state = self->state.fd;
     self->doors.list = cordon_door_list;
     self->doors.started_us = cordon_now_us();
     return serve(self, err);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Templates: made of packages or of a file tree, used by every way to run code, bounded, and refused when changed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -99,6 +100,39 @@ def test_kept_guests_start_from_it(served):
         assert done["stdout"] == PYTHON_SAYS + "tool runs\n" + NODE_SAYS, done
     finally:
         call("DELETE", f"/v1/sandboxes/{box}")
+
+
+def test_it_is_listed_by_the_doors(served, made):
+    listed = served.get("/v1/templates").json()["templates"]
+    assert [one["name"] for one in listed] == ["mix"] and listed[0]["pip"] == ["cordon-first", "cordon_second==2.*"], listed
+    assert served.get("/v1/templates/mix").json() == listed[0]
+    by_cli = cli("template", "list", "--json", "--state", made)
+    assert [one["digest"] for one in json.loads(by_cli.text)] == [listed[0]["digest"]]
+    for name in ("other", "..", "%2e%2e%2fstore", "A", "x" * 80):
+        assert served.get(f"/v1/templates/{name}").status == 404, name
+    keys = {"Authorization": None, "X-API-KEY": served.key}
+    for path in ("/templates", "/v2/templates"):
+        told = served.request("GET", path, headers=keys).json()
+        assert [one["templateID"] for one in told] == ["base", "code-interpreter-v1", "mix"]
+        assert told[2]["buildID"] == listed[0]["digest"] and told[2]["memoryMB"] > 0
+    assert served.request("GET", "/templates/mix", headers=keys).json() == told[2]
+    assert served.request("GET", "/templates/aliases/mix", headers=keys).json() == {"templateID": "mix", "public": False}
+    assert served.request("GET", "/templates/aliases/other", headers=keys).status == 404
+    assert served.request("GET", "/templates", headers={"Authorization": None}).status == 401
+    assert served.request("DELETE", "/templates/mix", headers=keys).status == 501
+
+
+def test_before_one_was_made_none_is_listed(daemon):
+    assert daemon.get("/v1/templates").json() == {"templates": []} and daemon.get("/v1/templates/mix").status == 404
+
+
+def test_one_that_cannot_be_read_is_listed_with_the_reason(served):
+    template.place(served.state, "broken", b"no template at all" * 1000)
+    try:
+        listed = {one["name"]: one for one in served.get("/v1/templates").json()["templates"]}
+        assert set(listed) == {"broken", "mix"} and "broken" in listed["broken"]["reason"], listed
+    finally:
+        os.unlink(os.path.join(served.state, "templates", "broken.template"))
 
 
 @pytest.mark.limit(300)

@@ -49,8 +49,12 @@ int cordon_e2b_network_read(const struct cordon_settings *settings, const struct
 /* memory: false asks for a pause that keeps no processes, which is not offered. */
 int cordon_e2b_check_memory(const struct cordon_value *body, const char *name, struct cordon_error *err);
 
+/* One of the names that the SDKs ask for by themselves, which are the default template. */
+bool cordon_e2b_template_is_own(const char *name);
+
 /* Handlers of other files than control.c. */
 cordon_http_handler cordon_e2b_create_old, cordon_e2b_create, cordon_e2b_list_old, cordon_e2b_list, cordon_e2b_metrics,
-    cordon_e2b_metrics_many, cordon_e2b_logs_old, cordon_e2b_logs, cordon_e2b_network_put, cordon_e2b_absent;
+    cordon_e2b_metrics_many, cordon_e2b_logs_old, cordon_e2b_logs, cordon_e2b_network_put, cordon_e2b_absent,
+    cordon_e2b_templates, cordon_e2b_template, cordon_e2b_template_alias;
 
 #endif

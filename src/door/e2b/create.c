@@ -73,7 +73,7 @@ static int read_new(const struct cordon_settings *settings, const struct cordon_
 /* The names that the SDKs ask for by themselves are the default template. */
 static const char *template_of(const char *id)
 {
-    return strcmp(id, "base") == 0 || strcmp(id, "code-interpreter-v1") == 0 ? NULL : id;
+    return cordon_e2b_template_is_own(id) ? NULL : id;
 }
 
 static int make_box(const struct new_sandbox *new, struct cordon_buf *to, struct cordon_error *err)

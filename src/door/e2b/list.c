@@ -136,8 +136,7 @@ int cordon_e2b_list(struct cordon_http_request *request, struct cordon_error *er
     struct list_texts texts;
     int r = read_query(request, &memory, &texts, &query, err);
     /* The names of the SDKs' own templates are all the default one. */
-    if (query.template_name &&
-        (strcmp(query.template_name, "base") == 0 || strcmp(query.template_name, "code-interpreter-v1") == 0))
+    if (query.template_name && cordon_e2b_template_is_own(query.template_name))
         query.template_name = "default";
     return r < 0 ? r : reply_page(request, &query, err);
 }
