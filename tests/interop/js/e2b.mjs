@@ -383,6 +383,12 @@ while True:
     await assert.rejects(make({ apiKey: 'e2b_' + '0'.repeat(40) }), sdk.AuthenticationError)
   },
 
+  templates_exist: async () => {
+    if (!sdk.Template?.exists) return // newer than 2.31
+    assert.equal(await sdk.Template.exists('base'), true)
+    assert.equal(await sdk.Template.exists('no-such-template'), false)
+  },
+
   unknown_template: async () => {
     await assert.rejects(make.call(null, {}) && Sandbox.create('no-such-template', { timeoutMs: 5000 }), error => error instanceof sdk.SandboxError)
   },
