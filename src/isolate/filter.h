@@ -16,6 +16,11 @@ int cordon_filter_load(int filter_fd, int *listener);
 int cordon_filter_gateway(struct cordon_error *err);
 /* The egress process's own filter: an allow-list, all else is EPERM. */
 int cordon_filter_egress(struct cordon_error *err);
+/* QEMU's, which it starts with (its own -sandbox comes on top, and takes exec): no namespaces, mounts, other processes,
+ * keyrings, kernel programs; sockets of the unix family only. */
+int cordon_filter_qemu(struct cordon_error *err);
+/* The vmm's own filter, once its QEMU was started: an allow-list, all else ends it. */
+int cordon_filter_vmm(struct cordon_error *err);
 /* With what a notified call is answered: EPERM, or ENOSYS for numbers that this version does not know, so that programs
  * which try newer calls fall back. Positive errno. */
 int cordon_filter_denied_errno(int number);

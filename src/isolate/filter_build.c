@@ -303,6 +303,35 @@ static void build_egress(struct build *build)
     finish(build, no);
 }
 
+/* What a hypervisor never needs. It is to be executed still; and it makes threads, but no process of another kind. */
+static void build_qemu(struct build *build)
+{
+    static const uint32_t unix_only[] = {AF_UNIX};
+    start(build, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EPERM);
+    for (int number = 0; number < CORDON_BPF_SYSCALLS; number++) {
+        if (cordon_filter_denied_errno(number) == ENOSYS) /* newer than this version: nobody judged it yet */
+            build->targets[number] = answer(build, ENOSYS);
+    }
+    for (size_t i = 0; cordon_filter_denied[i]; i++)
+        set_targets(build, cordon_filter_denied[i], build->deny);
+    set_targets(build, cordon_filter_quiet_enosys, answer(build, ENOSYS)); /* clone3: its flags can't be seen */
+    set_target(build, "clone", argument_without(build, 0, NEW_NAMESPACES, build->deny));
+    set_target(build, "unshare", argument_without(build, 0, NEW_NAMESPACES | CLONE_NEWTIME, build->deny));
+    cordon_bpf_label l =
+        cordon_bpf_one_of(&build->bpf, unix_only, COUNT(unix_only), build->allow, answer(build, EAFNOSUPPORT));
+    set_target(build, "socket", cordon_bpf_load_argument(&build->bpf, 0, l));
+    finish(build, answer(build, ENOSYS)); /* x32 numbers are beyond, too */
+}
+
+static void build_vmm(struct build *build)
+{
+    start(build, SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_KILL_PROCESS);
+    set_targets(build, cordon_filter_vmm_allowed, build->allow);
+    set_target(build, "mmap", argument_without(build, 2, PROT_EXEC, build->deny));
+    set_target(build, "mprotect", argument_without(build, 2, PROT_EXEC, build->deny));
+    finish(build, build->deny);
+}
+
 /* What a role installs for itself. */
 static int install(struct build *build, const char *whose, struct cordon_error *err)
 {
@@ -332,4 +361,18 @@ int cordon_filter_egress(struct cordon_error *err)
     struct build build;
     build_egress(&build);
     return install(&build, "egress process", err);
+}
+
+int cordon_filter_qemu(struct cordon_error *err)
+{
+    struct build build;
+    build_qemu(&build);
+    return install(&build, "QEMU", err);
+}
+
+int cordon_filter_vmm(struct cordon_error *err)
+{
+    struct build build;
+    build_vmm(&build);
+    return install(&build, "vmm", err);
 }

@@ -70,6 +70,14 @@ const char *const cordon_filter_egress_allowed[] = {
     "gettid", "tgkill", "getuid", "geteuid", "getgid", "getegid", "sysinfo", "sched_yield", "exit", "exit_group", NULL,
 };
 
+/* One child that is waited for, and sockets that are there already. */
+const char *const cordon_filter_vmm_allowed[] = {
+    "read", "write", "close", "fcntl", "recvfrom", "recvmsg", "sendto", "sendmsg", "poll", "ppoll", "waitid", "wait4",
+    "kill", "pidfd_send_signal", "clock_gettime", "getrandom", "brk", "munmap", "mremap", "madvise", "futex",
+    "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "restart_syscall", "getpid", "gettid", "tgkill", "exit",
+    "exit_group", NULL,
+};
+
 const char *const cordon_filter_exec[] = {"execve", "execveat", NULL};
 
 const char *const cordon_filter_checked[] = {

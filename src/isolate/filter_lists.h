@@ -6,6 +6,7 @@
 
 extern const char *const cordon_filter_allowed[];
 extern const char *const cordon_filter_egress_allowed[]; /* all that the egress process may */
+extern const char *const cordon_filter_vmm_allowed[];    /* all that a vmm may, once its QEMU runs */
 extern const char *const cordon_filter_exec[];           /* allowed to code as well, denied to the gateway */
 extern const char *const cordon_filter_checked[];        /* allowed with certain arguments only */
 extern const char *const cordon_filter_quiet_enosys[];   /* answered by the kernel, not notified */

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The steps of a VM's life, each from top to bottom.
+ *
+ * A template is booted with its memory in a file, stopped when its guest says that it waits, and only its devices'
+ * state is written: the memory is in its file already (x-ignore-shared). A clone maps that file privately and loads the
+ * state; it stands still until its lease, so that all it costs is memory. The lease lets it run and gives the guest
+ * what clones must not share: randomness, the time, a name.
+ */
+#include "vmm/machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "isolate/filter.h"
+#include "proto/vm.h"
+#include "vmm/command.h"
+
+#define ANSWER_US 10000000u /* to a command that does nothing large */
+#define TO_STATE "{\"uri\":\"fd:10\"}"
+#define CAPABILITIES                                                                                                   \
+    "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"                                          \
+    "{\"capability\":\"events\",\"state\":true}]}"
+
+/* --- starting --- */
+
+static void limit(int what, rlim_t most)
+{
+    const struct rlimit both = {most, most};
+    if (setrlimit(what, &both) < 0)
+        _exit(124);
+}
+
+/* In the child, which has one thread: everything is allowed. */
+static _Noreturn void become_qemu(const struct cordon_vmm_command *command, int null, int words, int qmp)
+{
+    char *environment[] = {NULL};
+    struct cordon_error err;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(words, 2) < 0 ||
+        dup2(qmp, CORDON_VMM_QMP) < 0)
+        _exit(124);
+    (void)close(CORDON_VMM_CONTROL); /* not QEMU's */
+    (void)close(CORDON_VMM_CHANNEL);
+    (void)close_range(CORDON_VMM_QMP + 1, ~0u, 0); /* can't fail for such a range */
+    for (int fd = CORDON_VMM_GUEST; fd <= CORDON_VMM_QMP; fd++)
+        (void)fcntl(fd, F_SETFD, 0); /* one that is missing is missed by QEMU, in its own words */
+    limit(RLIMIT_CORE, 0);
+    limit(RLIMIT_NOFILE, 64);
+    if (cordon_filter_qemu(&err) < 0) {
+        (void)dprintf(2, "%s", err.message); /* the pipe is empty: it takes that */
+        _exit(124);
+    }
+    (void)execve(command->argv[0], command->argv, environment);
+    (void)dprintf(2, "execute %s: %s", command->argv[0], strerror(errno));
+    _exit(126);
+}
+
+static int start_qemu(struct cordon_machine *machine, const struct cordon_vmm_command *command)
+{
+    int words[2], qmp[2];
+    cordon_autoclose int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || pipe2(words, O_CLOEXEC) < 0)
+        return cordon_machine_fail(machine, -errno, "open what QEMU needs: %s", strerror(errno));
+    machine->words = words[0];
+    cordon_autoclose int words_end = words[1];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, qmp) < 0)
+        return cordon_machine_fail(machine, -errno, "make QEMU's control connection: %s", strerror(errno));
+    machine->qmp = qmp[0];
+    cordon_autoclose int qmp_end = qmp[1];
+    machine->born_us = cordon_now_us();
+    pid_t pid = fork();
+    if (pid == 0)
+        become_qemu(command, null, words_end, qmp_end);
+    if (pid < 0)
+        return cordon_machine_fail(machine, -errno, "start QEMU: %s", strerror(errno));
+    machine->pid = pid;
+    machine->pidfd = pidfd_open(pid, 0);
+    if (machine->pidfd < 0)
+        return cordon_machine_fail(machine, -errno, "watch QEMU: %s", strerror(errno));
+    for (int fd = CORDON_VMM_GUEST; fd < CORDON_VMM__END; fd++)
+        (void)close(fd); /* QEMU's now; its end is then the guest's end */
+    return 0;
+}
+
+int cordon_machine_start(struct cordon_machine *machine)
+{
+    struct cordon_vmm_command command;
+    int r = cordon_vmm_command(&machine->start, &command);
+    r = r < 0 ? cordon_machine_fail(machine, r, "make QEMU's command line: %s", strerror(-r))
+              : start_qemu(machine, &command);
+    cordon_vmm_command_done(&command);
+    return r;
+}
+
+/* --- until it is ready --- */
+
+static int greet(struct cordon_machine *machine, uint64_t until_us)
+{
+    while (!machine->version[0]) {
+        int r = cordon_machine_wait(machine, CORDON_WANT_QMP, until_us, "greet");
+        if (r < 0)
+            return r;
+    }
+    int r = cordon_machine_call(machine, "qmp_capabilities", NULL, until_us);
+    machine->started_us = cordon_now_us() - machine->born_us;
+    return r;
+}
+
+static int wait_ready(struct cordon_machine *machine, uint64_t until_us)
+{
+    struct cordon_frame frame;
+    struct cordon_vm_ready ready;
+    int r = cordon_machine_frame(machine, &frame, until_us);
+    if (r < 0)
+        return r;
+    if (cordon_vm_ready_parse(&frame, &ready) == 0 && ready.kept == machine->start.kept)
+        return 0;
+    return cordon_machine_fail(machine, -EBADMSG,
+                               frame.type == CORDON_FRAME_ERROR
+                                   ? "the guest booted, and can not start what is to wait in it"
+                                   : "the guest's agent is of another version than this vmm: make the image anew "
+                                     "(cordon image build)");
+}
+
+static int wait_migrated(struct cordon_machine *machine, const char *step, uint64_t until_us)
+{
+    while (strcmp(machine->migration, "completed") != 0) {
+        if (strcmp(machine->migration, "failed") == 0 || strcmp(machine->migration, "cancelled") == 0)
+            return cordon_machine_fail(machine, -EIO, "QEMU could not %s%s%s", step, machine->tail[0] ? ": " : "",
+                                       machine->tail);
+        int r = cordon_machine_wait(machine, CORDON_WANT_QMP, until_us, step);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int load(struct cordon_machine *machine, uint64_t until_us)
+{
+    int r = cordon_machine_call(machine, "migrate-set-capabilities", CAPABILITIES, until_us);
+    if (r == 0)
+        r = cordon_machine_call(machine, "migrate-incoming", TO_STATE, until_us);
+    if (r == 0)
+        r = wait_migrated(machine, "load its template", until_us);
+    machine->stopped = true;
+    return r;
+}
+
+static int end_in_order(struct cordon_machine *machine, uint64_t until_us)
+{
+    int r = cordon_machine_send(machine, "quit", NULL);
+    while (r >= 0)
+        r = cordon_machine_wait(machine, CORDON_WANT_QMP, until_us, "end");
+    if (!machine->ended_well)
+        return r;
+    machine->status = 0; /* it was to end */
+    machine->why[0] = '\0';
+    return 0;
+}
+
+static int store(struct cordon_machine *machine, uint64_t until_us)
+{
+    int r = cordon_machine_call(machine, "stop", NULL, until_us);
+    if (r == 0)
+        r = cordon_machine_call(machine, "migrate-set-capabilities", CAPABILITIES, until_us);
+    if (r == 0)
+        r = cordon_machine_call(machine, "migrate", TO_STATE, until_us);
+    if (r == 0)
+        r = wait_migrated(machine, "write its template", until_us);
+    return r < 0 ? r : end_in_order(machine, until_us);
+}
+
+int cordon_machine_prepare(struct cordon_machine *machine)
+{
+    uint64_t until_us = machine->born_us + machine->start.boot_us;
+    int r = greet(machine, until_us);
+    if (r == 0)
+        r = machine->start.make == CORDON_VMM_CLONE ? load(machine, until_us) : wait_ready(machine, until_us);
+    if (r == 0)
+        machine->ready_us = cordon_now_us() - machine->born_us;
+    if (r == 0 && machine->start.make == CORDON_VMM_TEMPLATE)
+        r = store(machine, until_us);
+    return r;
+}
+
+/* --- orders --- */
+
+static int send_lease(struct cordon_machine *machine, const struct cordon_vmm_order *order)
+{
+    struct cordon_buf frame = CORDON_BUF_INIT(CORDON_FRAME_HEADER + CORDON_VM_LEASE_SIZE);
+    struct cordon_vm_lease lease = {.flags = order->fresh ? CORDON_VM_FRESH : 0,
+                                    .memory_bytes = order->memory_bytes,
+                                    .disk_bytes = order->disk_bytes,
+                                    .disk_inodes = order->disk_inodes,
+                                    .pids = order->pids,
+                                    .open_files = order->open_files,
+                                    .cpu_percent = order->cpu_percent};
+    unsigned char id[16];
+    struct timespec now;
+    if (getrandom(lease.entropy, sizeof lease.entropy, 0) != (ssize_t)sizeof lease.entropy ||
+        getrandom(id, sizeof id, 0) != (ssize_t)sizeof id)
+        return cordon_machine_fail(machine, -EIO, "get randomness for the guest");
+    (void)clock_gettime(CLOCK_REALTIME, &now); /* can't fail */
+    lease.realtime_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    for (size_t i = 0; i < sizeof id; i++)
+        (void)snprintf(lease.machine_id + 2 * i, 3, "%02x", id[i]);
+    (void)snprintf(lease.guest, sizeof lease.guest, "%.39s", order->guest);
+    (void)snprintf(lease.hostname, sizeof lease.hostname, "sandbox"); /* as in `local` */
+    cordon_vm_lease_put(&frame, &lease);
+    ssize_t n = frame.failed ? -1 : send(machine->channel, frame.data, frame.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    bool sent = n >= 0 && n == (ssize_t)frame.size; /* the first bytes ever sent: the socket holds them */
+    cordon_buf_wipe(&frame);
+    explicit_bzero(&lease, sizeof lease);
+    return sent ? 0 : cordon_machine_fail(machine, -EIO, "the guest's channel does not take its lease");
+}
+
+static int resume(struct cordon_machine *machine, uint64_t until_us)
+{
+    int r = machine->stopped ? cordon_machine_call(machine, "cont", NULL, until_us) : 0;
+    machine->stopped = machine->stopped && r < 0;
+    return r;
+}
+
+static int pause_machine(struct cordon_machine *machine, uint64_t until_us)
+{
+    int r = machine->stopped ? 0 : cordon_machine_call(machine, "stop", NULL, until_us);
+    machine->stopped = r == 0;
+    return r;
+}
+
+static int lease(struct cordon_machine *machine, const struct cordon_vmm_order *order, struct cordon_vmm_report *report,
+                 uint64_t until_us)
+{
+    struct cordon_frame frame;
+    uint64_t from_us = cordon_now_us();
+    if (machine->leased)
+        return cordon_machine_fail(machine, -EALREADY, "a VM is leased once");
+    int r = send_lease(machine, order);
+    if (r == 0)
+        r = resume(machine, until_us);
+    report->cont_us = cordon_now_us() - from_us;
+    if (r < 0)
+        return r;
+    r = cordon_machine_frame(machine, &frame, until_us);
+    if (r < 0)
+        return r;
+    if (cordon_vm_leased_parse(&frame) < 0)
+        return cordon_machine_fail(machine, -EBADMSG, "the guest did not take its lease (frame %u)", frame.type);
+    machine->leased = true;
+    report->lease_us = cordon_now_us() - from_us;
+    (void)close(machine->channel); /* the gateway's from now on */
+    machine->channel = -1;
+    return 0;
+}
+
+int cordon_machine_obey(struct cordon_machine *machine, const struct cordon_vmm_order *order, int fd,
+                        struct cordon_vmm_report *report)
+{
+    uint64_t until_us = cordon_now_us() + ANSWER_US;
+    (void)fd;
+    switch (order->verb) {
+    case CORDON_VMM_LEASE:
+        return lease(machine, order, report, until_us);
+    case CORDON_VMM_PAUSE:
+        return pause_machine(machine, until_us);
+    case CORDON_VMM_RESUME:
+        return resume(machine, until_us);
+    default:
+        return cordon_machine_fail(machine, -EINVAL, "the warden gave an unknown order (%u)", order->verb);
+    }
+}
+
+int cordon_machine_idle(struct cordon_machine *machine)
+{
+    int r = 0;
+    while (r == 0)
+        r = cordon_machine_wait(machine, CORDON_WANT_CONTROL, 0, "run");
+    return r;
+}
+
+void cordon_machine_end(struct cordon_machine *machine)
+{
+    if (machine->pid > 0 && kill(machine->pid, SIGKILL) == 0)
+        (void)waitpid(machine->pid, NULL, 0); /* it was killed: no long wait */
+    machine->pid = 0;
+    cordon_close(&machine->qmp);
+    cordon_close(&machine->pidfd);
+    cordon_close(&machine->words);
+    cordon_buf_done(&machine->in);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A QEMU with a guest in it that lie, stall, flood or die at a step, for test_vmm. What it is to do stands in the place
+ * of the guest's language on the command line.
+ */
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/vm.h"
+#include "vmm/wire.h"
+
+static char scenario[32];
+static bool clone_of_one;
+
+static bool is(const char *name)
+{
+    return strcmp(scenario, name) == 0;
+}
+
+static void say(const char *text)
+{
+    if (send(CORDON_VMM_QMP, text, strlen(text), MSG_NOSIGNAL) < 0)
+        _exit(9);
+}
+
+static void guest_sends(const void *data, size_t size)
+{
+    if (send(CORDON_VMM_GUEST, data, size, MSG_NOSIGNAL) < 0)
+        _exit(9);
+}
+
+static void guest_ready(void)
+{
+    struct cordon_buf frame = CORDON_BUF_INIT(1024);
+    const struct cordon_vm_ready ready = {.language = CORDON_VM_PYTHON};
+    if (is("guest-mute"))
+        return;
+    if (is("guest-lies"))
+        (void)cordon_frame_put(&frame, CORDON_FRAME_STDOUT, 1, "hello", 5);
+    else if (is("guest-huge"))
+        (void)cordon_buf_append(&frame, "\x78\0\0\0\xff\xff\xff\x7f", 8);
+    else if (is("guest-error"))
+        (void)cordon_frame_put(&frame, CORDON_FRAME_ERROR, 0, "\x0b\x01\0\0\0x", 6);
+    else
+        cordon_vm_ready_put(&frame, &ready);
+    if (is("guest-old"))
+        frame.data[CORDON_FRAME_HEADER]++;
+    for (size_t i = 0; i < frame.size; i++) /* byte by byte: whoever reads has to put it together */
+        guest_sends(frame.data + i, 1);
+    cordon_buf_done(&frame);
+}
+
+static void guest_lease(void)
+{
+    struct cordon_buf frame = CORDON_BUF_INIT(1024);
+    char lease[CORDON_FRAME_HEADER + CORDON_VM_LEASE_SIZE];
+    struct cordon_frame parsed;
+    struct cordon_vm_lease read;
+    if (recv(CORDON_VMM_GUEST, lease, sizeof lease, MSG_WAITALL) != (ssize_t)sizeof lease ||
+        cordon_frame_parse(lease, sizeof lease, 0, &parsed) <= 0 || cordon_vm_lease_parse(&parsed, &read) < 0)
+        _exit(8);
+    if (is("lease-mute"))
+        return;
+    if (is("lease-dies"))
+        (void)raise(SIGKILL);
+    if (is("lease-lies"))
+        guest_ready();
+    cordon_vm_leased_put(&frame);
+    (void)cordon_frame_put(&frame, CORDON_FRAME_HELLO, 0, "\1\0\0\0", 4); /* the gateway's: is not to be taken */
+    guest_sends(frame.data, frame.size);
+    cordon_buf_done(&frame);
+    if (is("panics")) {
+        say("{\"event\":\"SHUTDOWN\",\"data\":{\"guest\":true,\"reason\":\"guest-panic\"}}\n");
+        _exit(0);
+    }
+    if (is("dies-later"))
+        _exit(5);
+}
+
+static void answer(const char *line)
+{
+    char text[128];
+    const char *id = strstr(line, "\"id\":");
+    int number = id ? atoi(id + 5) : 0;
+    bool incoming = strstr(line, "migrate-incoming"), out = strstr(line, "\"migrate\"");
+    if (is("refuses") && incoming) {
+        (void)snprintf(text, sizeof text, "{\"error\":{\"class\":\"G\",\"desc\":\"no \\u0007 way\"},\"id\":%d}\n",
+                       number);
+        say(text);
+        return;
+    }
+    if (is("load-dies") && incoming)
+        _exit(3);
+    if (is("stale-id"))
+        number += 7;
+    (void)snprintf(text, sizeof text, "{\"return\":{},\"id\":%d}\n", number);
+    say(text);
+    if (incoming || out)
+        say(is("load-fails") ? "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"failed\"}}\n"
+                             : "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"active\"}}\n{\"event\":\"MIGRATION\","
+                               "\"data\":{\"status\":\"completed\"}}\n");
+    if (strstr(line, "\"cont\"") || (strstr(line, "qmp_capabilities") && is("cold-lease")))
+        guest_lease();
+    if (strstr(line, "\"quit\""))
+        _exit(is("quit-badly") ? 7 : 0);
+}
+
+static void flood(void)
+{
+    static char piece[4096];
+    memset(piece, is("flood-line") ? 'x' : ' ', sizeof piece);
+    if (is("flood-events"))
+        for (size_t i = 0; i + 32 < sizeof piece; i += 32)
+            memcpy(piece + i, "{\"event\":\"X\",\"data\":{\"a\":[1,2]}}\n", 32 + 1);
+    for (;;)
+        if (is("flood-events"))
+            say("{\"event\":\"X\",\"data\":{\"a\":[1,2]}}\n");
+        else if (send(CORDON_VMM_QMP, piece, sizeof piece, MSG_NOSIGNAL) < 0)
+            _exit(9);
+}
+
+static void begin(void)
+{
+    if (is("dies-start")) {
+        (void)fprintf(stderr, "qemu: \033[31mno such machine\n");
+        _exit(1);
+    }
+    if (is("mute"))
+        (void)pause();
+    if (strncmp(scenario, "flood", 5) == 0)
+        flood();
+    if (is("garbage"))
+        say("SSH-2.0-qemu\n");
+    say("{\"QMP\":{\"version\":{\"qemu\":{\"micro\":22,\"minor\":2,\"major\":7}},\"capabilities\":[]}}\n");
+    if (is("dies-greeting"))
+        (void)raise(SIGSEGV);
+    if (!clone_of_one)
+        guest_ready();
+}
+
+int main(int argc, char **argv)
+{
+    char line[8192];
+    size_t have = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *at = strstr(argv[i], "cordon.language=");
+        if (at)
+            (void)sscanf(at, "cordon.language=%31[a-z-]", scenario);
+        clone_of_one = clone_of_one || strcmp(argv[i], "-incoming") == 0;
+    }
+    begin();
+    for (ssize_t n; (n = recv(CORDON_VMM_QMP, line + have, sizeof line - 1 - have, 0)) > 0;) {
+        have += (size_t)n;
+        line[have] = '\0';
+        for (char *end; (end = strchr(line, '\n'));) {
+            *end = '\0';
+            answer(line);
+            have -= (size_t)(end + 1 - line);
+            memmove(line, end + 1, have + 1);
+        }
+    }
+    return 0;
+}
