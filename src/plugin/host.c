@@ -6,6 +6,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -56,10 +57,10 @@ static int send_error(int fd, const struct cordon_error *err)
     return send_buf(fd, &buf);
 }
 
-static int send_opened(int fd)
+static int send_word(int fd, enum cordon_wire_type word)
 {
     struct cordon_buf buf = CORDON_BUF_INIT(64);
-    cordon_wire_end(&buf, cordon_wire_begin(&buf, CORDON_WIRE_OPENED));
+    cordon_wire_end(&buf, cordon_wire_begin(&buf, word));
     return send_buf(fd, &buf);
 }
 
@@ -98,8 +99,11 @@ static void do_run(int fd)
         return;
     }
     request.request.cancel_fd = fd; /* the gateway shuts its side down */
-    int r = backend->run_open(&request.request, &run, &err);
-    r = r < 0 ? send_error(fd, &err) : send_opened(fd);
+    int r = send_word(fd, CORDON_WIRE_TAKEN);
+    if (r == 0) {
+        r = backend->run_open(&request.request, &run, &err);
+        r = r < 0 ? send_error(fd, &err) : send_word(fd, CORDON_WIRE_OPENED);
+    }
     while (run && r == 0 && backend->run_next(run, &event) > 0) {
         r = send_event(fd, &event);
         if (event.type == CORDON_EVENT_OUTCOME)
@@ -115,7 +119,7 @@ static void do_probe(int fd)
 {
     struct cordon_error err = {0};
     int r = backend->probe ? backend->probe(&err) : 0;
-    (void)(r < 0 ? send_error(fd, &err) : send_opened(fd)); /* nobody else to tell */
+    (void)(r < 0 ? send_error(fd, &err) : send_word(fd, CORDON_WIRE_OPENED)); /* nobody else to tell */
 }
 
 static void *work(void *context)
@@ -130,6 +134,16 @@ static void *work(void *context)
     return NULL;
 }
 
+/* Without a word the gateway would take the end for this process's. */
+static void refuse_task(int fd)
+{
+    struct cordon_error err = {0};
+    (void)cordon_fail(&err, -EAGAIN, CORDON_ERROR_UNAVAILABLE,
+                      "the plugin's process can not start another thread (memory, or limits of its user)"); /* fills */
+    (void)send_error(fd, &err); /* nobody else to tell */
+    cordon_close(&fd);
+}
+
 static void start_task(int fd, bool probe)
 {
     pthread_attr_t attributes;
@@ -137,15 +151,15 @@ static void start_task(int fd, bool probe)
     struct task *task = malloc(sizeof *task);
     if (!task || pthread_attr_init(&attributes) != 0) {
         free(task);
-        cordon_close(&fd); /* the gateway sees the end */
+        refuse_task(fd);
         return;
     }
     *task = (struct task){fd, probe};
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED); /* can't fail with these */
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
     if (pthread_create(&thread, &attributes, work, task) != 0) {
-        cordon_close(&task->fd);
         free(task);
+        refuse_task(fd);
     }
     (void)pthread_attr_destroy(&attributes);
 }
@@ -204,8 +218,8 @@ int cordon_plugin_host_main(int argc, char **argv)
     if (argc != 3)
         return 125;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return 125;
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || fcntl(SOCKET, F_SETFD, FD_CLOEXEC) < 0)
+        return 125; /* programs that a plugin starts get no socket of ours, and do not outlive us on it */
     (void)signal(SIGPIPE, SIG_IGN); /* can't fail */
     if (load(argv[1], argv[2], &err) < 0) {
         (void)send_error(SOCKET, &err); /* nobody else to tell */

@@ -3,6 +3,10 @@
  * The gateway's end of plugins: one struct cordon_backend each that speaks to the plugin's host. A host that died is
  * started again for the next run; one that hangs in a run beyond the run's time is killed, and its other runs end with
  * that as their outcome.
+ *
+ * A host may die at any moment, also between the moment that a run's socket was put into its queue and the one in which
+ * it would have taken it out. So it says TAKEN before the plugin sees a run. What ends before that word has not begun
+ * anything: it is given to a new host. What ends after it has one answer: the outcome INFRASTRUCTURE.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,6 +36,8 @@
 #define PROBE_US 15000000u
 #define GRACE_US 5000000u
 #define CANCEL_US 2000000u
+#define DYING_MS 2000 /* between the end of a dying process's first descriptor and that of its last */
+#define HOSTS_MAX 4u  /* that a run or a probe is given to, one after the other, while they die of other runs */
 
 struct plugin {
     struct cordon_plugin_found found;
@@ -58,7 +64,9 @@ struct cordon_run {
     struct cordon_buf in;
     size_t used;
     bool cancelled, done;
+    bool silent; /* the host's own end, or its garbage: no answer of the plugin's */
     struct cordon_wire_event event;
+    struct cordon_error lost; /* how it ended between TAKEN and OPENED */
 };
 
 /* --- hosts --- */
@@ -186,6 +194,21 @@ static void kill_host(struct plugin *plugin, uint32_t generation, const char *wh
     pthread_mutex_unlock(&launcher_lock);
 }
 
+/* Whether that host is no more: then the next call starts another one. A process that dies closes its descriptors one
+ * after the other, in no order that one could rely on. */
+static bool host_gone(struct plugin *plugin, uint32_t generation)
+{
+    pthread_mutex_lock(&plugin->lock);
+    bool gone = plugin->generation != generation || plugin->host < 0;
+    struct pollfd end = {.fd = plugin->host}; /* POLLHUP is always told */
+    if (!gone && poll(&end, 1, DYING_MS) > 0) {
+        cordon_close(&plugin->host);
+        gone = true;
+    }
+    pthread_mutex_unlock(&plugin->lock);
+    return gone;
+}
+
 /* --- a run --- */
 
 static int fail_lost(const struct cordon_run *run, struct cordon_error *err)
@@ -278,22 +301,63 @@ static void run_close(struct cordon_run *run)
     free(run);
 }
 
-static int await_opened(struct cordon_run *run, struct cordon_error *err)
+static int fail_cancelled(struct cordon_error *err)
+{
+    return cordon_fail(err, -ECANCELED, CORDON_ERROR_CANCELLED, "the run was cancelled: its client left");
+}
+
+/* The next word, which must be the wanted one; a plugin's error is its own. */
+static int await_word(struct cordon_run *run, enum cordon_wire_type wanted, struct cordon_error *err)
 {
     struct cordon_wire_frame frame;
     int r = next_frame(run, &frame, err);
-    if (r < 0 && err->kind == CORDON_ERROR_INFRASTRUCTURE && !run->cancelled)
-        err->kind = CORDON_ERROR_UNAVAILABLE; /* no program has begun that we know of: it is the plugin's to say so */
-    if (r < 0)
-        return run->cancelled
-                   ? cordon_fail(err, -ECANCELED, CORDON_ERROR_CANCELLED, "the run was cancelled: its client left")
-                   : r;
-    if (frame.type == CORDON_WIRE_OPENED)
+    if (r < 0 && run->cancelled)
+        return fail_cancelled(err);
+    if (r == 0 && frame.type == wanted)
         return 0;
-    if (frame.type == CORDON_WIRE_ERROR && cordon_wire_get_error(&frame, err) == 0)
+    if (r == 0 && frame.type == CORDON_WIRE_ERROR && cordon_wire_get_error(&frame, err) == 0)
         return err->code;
-    return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "what the plugin %s says can not be read",
-                       run->plugin->found.name);
+    run->silent = true;
+    if (r == 0)
+        r = cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "what the plugin %s says can not be read",
+                        run->plugin->found.name);
+    return r;
+}
+
+/* One host's chance: it takes the run (or, without a request, answers the probe), or dies before. */
+static int give_once(struct cordon_run *run, const struct cordon_request *request, struct cordon_error *err)
+{
+    int r = call_host(run->plugin, request ? CORDON_PLUGIN_RUN : CORDON_PLUGIN_PROBE, &run->fd, &run->generation, err);
+    if (r == 0 && request)
+        r = send_request(run, request, err);
+    return r == 0 ? await_word(run, request ? CORDON_WIRE_TAKEN : CORDON_WIRE_OPENED, err) : r;
+}
+
+/* Whatever fails in here has not begun anything. */
+static int give(struct cordon_run *run, const struct cordon_request *request, struct cordon_error *err)
+{
+    int r = give_once(run, request, err);
+    for (unsigned hosts = 1; r == -EPIPE && run->fd >= 0 && hosts < HOSTS_MAX; hosts++) {
+        if (!host_gone(run->plugin, run->generation))
+            break;
+        cordon_close(&run->fd);
+        run->in.size = run->used = 0;
+        r = give_once(run, request, err);
+    }
+    if (r < 0 && err->kind == CORDON_ERROR_INFRASTRUCTURE)
+        err->kind = CORDON_ERROR_UNAVAILABLE;
+    return r;
+}
+
+/* After TAKEN: what the plugin says itself is an error, and its silence is how the run ended. */
+static int await_opened(struct cordon_run *run, struct cordon_error *err)
+{
+    int r = await_word(run, CORDON_WIRE_OPENED, err);
+    run->opened_us = cordon_now_us();
+    if (r == 0 || !run->silent)
+        return r;
+    run->lost = *err;
+    return 0;
 }
 
 static int run_open(struct plugin *plugin, const struct cordon_request *request, struct cordon_run **ret,
@@ -310,13 +374,10 @@ static int run_open(struct plugin *plugin, const struct cordon_request *request,
     run->event_max = (size_t)largest + CORDON_WIRE_SPARE;
     run->in = CORDON_BUF_INIT(run->event_max + 131072);
     run->deadline_us = cordon_now_us() + OPEN_US;
-    int r = call_host(plugin, CORDON_PLUGIN_RUN, &run->fd, &run->generation, &own);
-    if (r == 0)
-        r = send_request(run, request, &own);
+    int r = give(run, request, &own);
     if (r == 0)
         r = await_opened(run, &own);
-    run->opened_us = cordon_now_us();
-    run->deadline_us = run->opened_us + request->limits.timeout_ms * 1000 + GRACE_US;
+    run->deadline_us = cordon_now_us() + request->limits.timeout_ms * 1000 + GRACE_US;
     if (r < 0) {
         run_close(run);
         if (err)
@@ -358,6 +419,8 @@ static int run_next(struct cordon_run *run, struct cordon_event *event)
     struct cordon_error err = {0};
     if (run->done)
         return 0;
+    if (run->lost.kind != CORDON_ERROR_NONE)
+        return give_lost(run, &run->lost, event);
     int r = next_frame(run, &frame, &err);
     if (r == 0 && (frame.type != CORDON_WIRE_EVENT || cordon_wire_get_event(&frame, &run->event) < 0))
         r = cordon_fail(&err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "what the plugin %s says can not be read",
@@ -378,9 +441,7 @@ static int probe(struct plugin *plugin, struct cordon_error *err)
         .plugin = plugin, .fd = -1, .cancel_fd = -1, .event_max = 65536, .in = CORDON_BUF_INIT(256u << 10)};
     struct cordon_error own = {0};
     run.deadline_us = cordon_now_us() + PROBE_US;
-    int r = call_host(plugin, CORDON_PLUGIN_PROBE, &run.fd, &run.generation, &own);
-    if (r == 0)
-        r = await_opened(&run, &own);
+    int r = give(&run, NULL, &own);
     cordon_close(&run.fd);
     cordon_buf_done(&run.in);
     if (r < 0 && err)

@@ -4,8 +4,9 @@
  * fields (a tag, a length, bytes). Pure, fuzzed; each end treats the other as hostile.
  *
  *   gateway -> host: REQUEST once. The end of what it says is the wish to cancel.
- *   host -> gateway: OPENED or ERROR; then EVENTs, the last of which is the OUTCOME.
- *   On a host's first socket: host -> gateway HELLO or ERROR. On a probe's: gateway -> PROBE; host -> OPENED or ERROR.
+ *   host -> gateway: TAKEN before the plugin sees the run; then OPENED or ERROR; then EVENTs, the last of which is the
+ *   OUTCOME. A socket that ends without TAKEN (or ERROR) is that of a run of which nothing began.
+ *   On a host's first socket: host -> gateway HELLO or ERROR. On a probe's: host -> OPENED or ERROR.
  */
 #ifndef CORDON_PLUGIN_WIRE_H
 #define CORDON_PLUGIN_WIRE_H
@@ -21,6 +22,7 @@ enum cordon_wire_type {
     CORDON_WIRE_OPENED,
     CORDON_WIRE_ERROR,
     CORDON_WIRE_EVENT,
+    CORDON_WIRE_TAKEN, /* the run is the plugin's now */
     CORDON_WIRE__COUNT
 };
 

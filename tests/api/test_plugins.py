@@ -3,8 +3,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lib import host
@@ -25,6 +27,7 @@ static const struct cordon_capabilities *capabilities(void)
 }
 static int run_open(const struct cordon_request *r, struct cordon_run **ret, struct cordon_error *err)
 {
+    if (HOW == 5) abort();
     *ret = calloc(1, sizeof **ret);
     return 0;
 }
@@ -33,6 +36,10 @@ static int run_next(struct cordon_run *run, struct cordon_event *event)
     memset(event, 0, sizeof *event);
     if (!run->told++) { event->type = CORDON_EVENT_STARTED; return 1; }
     if (HOW == 1) abort();
+    static const struct cordon_outcome exited = {.struct_size = sizeof exited, .cause = CORDON_CAUSE_EXITED};
+    event->type = CORDON_EVENT_OUTCOME;
+    event->outcome = &exited;
+    if (HOW == 6) return run->told++ < 3;
     for (;;) sleep(100);
 }
 static void run_close(struct cordon_run *run) { free(run); }
@@ -165,6 +172,43 @@ def test_a_crash_in_a_run_costs_only_that_run(own, plugins):
     assert daemon.role("gateway") == gateway and daemon.run("print(2)")["stdout"] == "2\n"
 
 
+def test_a_crash_as_a_run_is_opened_is_that_runs_outcome_and_no_reason_for_another_backend(own, plugins):
+    """Nobody but the plugin knows whether it had begun anything."""
+    plugins.broken(how=5)
+    daemon = own(backends="broken,local", **plugins.settings("broken"))
+    for _ in range(2):
+        answer = daemon.run("print(1)")
+        assert answer["outcome"]["cause"] == "infrastructure" and "died" in answer["outcome"]["message"]
+        assert answer["outcome"]["backend"] == "broken"
+    assert daemon.run("print(2)", backend="local")["stdout"] == "2\n"
+
+
+def hosts(daemon):
+    return [pid for pid in daemon.pids() if host.cmdline(pid)[1:3] == ["--role", "plugin"]]
+
+
+def sockets(pid):
+    return {target for target in host.descriptors(pid).values() if target.startswith("socket:")}
+
+
+def test_a_run_that_a_dying_process_never_took_is_given_to_the_next_one(own, plugins):
+    """The process is stopped, so that the run waits in its queue, and killed: nothing of it began."""
+    plugins.broken(how=6)
+    daemon = own(**plugins.settings("broken"))
+    gateway = daemon.role("gateway")
+    for _ in range(3):
+        (pid,) = hosts(daemon)
+        os.kill(pid, signal.SIGSTOP)
+        before = sockets(gateway)
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(daemon.run, "print(1)", backend="broken")
+            assert host.wait_for(lambda: len(sockets(gateway) - before) >= 2, 30), "the client's, and the call's"
+            os.kill(pid, signal.SIGKILL)
+            outcome = answer.result()["outcome"]
+        assert (outcome["cause"], outcome["backend"]) == ("exited", "broken")
+        assert pid not in hosts(daemon)
+
+
 def test_a_hang_in_a_run_is_ended(own, plugins):
     plugins.broken(how=2)
     daemon = own(**plugins.settings("broken"))
@@ -178,13 +222,12 @@ def test_a_hang_in_a_run_is_ended(own, plugins):
 def test_a_plugins_process_has_a_user_of_its_own_and_no_secret(own, plugins):
     plugins.broken(how=2)
     daemon = own(E2B_API_KEY="e2b_secret_key_of_another", PLUGIN_BROKEN_TOKEN="its own", **plugins.settings("broken"))
-    hosts = [pid for pid in daemon.pids() if host.cmdline(pid)[1:3] == ["--role", "plugin"]]
-    assert len(hosts) == 1
-    status = host.read(f"/proc/{hosts[0]}/status")
+    (pid,) = hosts(daemon)
+    status = host.read(f"/proc/{pid}/status")
     gateway = host.read(f"/proc/{daemon.role('gateway')}/status")
     uid = [line for line in status.splitlines() if line.startswith("Uid:")][0]
     assert uid.split()[1] != "0" and uid not in gateway and "CapEff:\t0000000000000000" in status
-    environment = host.read(f"/proc/{hosts[0]}/environ")
+    environment = host.read(f"/proc/{pid}/environ")
     assert "PLUGIN_BROKEN_TOKEN=its own" in environment and "secret" not in environment
 
 
