@@ -205,6 +205,10 @@ static void write_rest(const struct cordon_run_options *options, struct cordon_j
         cordon_json_key(json, "template");
         cordon_json_text(json, options->template_name);
     }
+    if (options->policy) {
+        cordon_json_key(json, "policy");
+        cordon_json_text(json, options->policy);
+    }
     write_number(json, "timeout_s", options->timeout_s);
     write_number(json, "memory_mb", options->memory_mb);
     write_flag(json, "network", options->network);

@@ -29,6 +29,7 @@ const char cordon_run_help[] =
     "      --artifacts DIR    where to write the files that it makes\n"
     "      --network          with network; refused where policy or backend don't allow it\n"
     "      --allow-domain D   with network, to this name; may come several times\n"
+    "      --policy NAME      native; or langflow: by the LANGFLOW_SANDBOX_ settings and Langflow's rules\n"
     "      --fresh            a new interpreter, sharing no memory image with other runs\n"
     "      --json             one JSON object instead of the program's output, also when it failed\n"
     "      --state DIR        the daemon's state folder (CORDON_STATE)\n"
@@ -48,7 +49,8 @@ enum {
     OPTION_JSON,
     OPTION_STATE,
     OPTION_TEMPLATE,
-    OPTION_GUEST
+    OPTION_GUEST,
+    OPTION_POLICY
 };
 
 static const struct option options[] = {
@@ -65,6 +67,7 @@ static const struct option options[] = {
     {"artifacts", required_argument, NULL, OPTION_ARTIFACTS},
     {"network", no_argument, NULL, OPTION_NETWORK},
     {"allow-domain", required_argument, NULL, OPTION_DOMAIN},
+    {"policy", required_argument, NULL, OPTION_POLICY},
     {"fresh", no_argument, NULL, OPTION_FRESH},
     {"json", no_argument, NULL, OPTION_JSON},
     {"state", required_argument, NULL, OPTION_STATE},
@@ -161,6 +164,9 @@ static int take(struct cordon_run_options *to, int option, struct cordon_error *
         return 0;
     case OPTION_TEMPLATE:
         to->template_name = optarg;
+        return 0;
+    case OPTION_POLICY:
+        to->policy = optarg;
         return 0;
     case OPTION_GUEST:
         to->guest = optarg;

@@ -87,6 +87,12 @@ int cordon_run_request_backend(const struct cordon_settings *settings, const str
                                const struct cordon_backend **ret, struct cordon_error *err)
 {
     const char *first = candidate_name(settings, run, 0);
+    if (!*run->backend && run->door == CORDON_DOOR_LANGFLOW &&
+        strcmp(cordon_settings_string(settings, run->door, CORDON_SET_BACKEND), "none") == 0)
+        return cordon_fail(err, -EPERM, CORDON_ERROR_REFUSED,
+                           "the code was refused and not run: %s is none, which for Langflow means no sandbox, and "
+                           "outside of one nothing is run here; exec-sandbox would be accepted",
+                           cordon_settings_name(run->door, CORDON_SET_BACKEND));
     if (*run->backend)
         return cordon_registry_find(run->backend, "the request's backend", ret, err);
     if (first)

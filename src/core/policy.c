@@ -66,21 +66,44 @@ static enum cordon_setting floor_of(enum cordon_door door)
     return door == CORDON_DOOR_CREATEOS ? CORDON_SET_CREATEOS_MIN_ISOLATION : CORDON_SET_MIN_ISOLATION;
 }
 
+/* A machine that is emulated in software is no boundary by its emulator's own word: accepted only where the operator
+ * says so, only of this backend, whose word about it is ours, and then told as what it is. */
+static bool emulation_accepted(const struct question *q)
+{
+    return strcmp(q->backend, "exec-sandbox") == 0 && q->caps.isolation == CORDON_ISOLATION_SOFTWARE_EMULATED &&
+           cordon_settings_bool(q->settings, q->run->door, CORDON_SET_ALLOW_SOFTWARE_EMULATION);
+}
+
+static int check_langflow(const struct question *q)
+{
+    if (q->caps.isolation == CORDON_ISOLATION_HARDWARE_VIRTUALIZED || emulation_accepted(q))
+        return 0;
+    bool may = q->caps.isolation == CORDON_ISOLATION_SOFTWARE_EMULATED && strcmp(q->backend, "exec-sandbox") == 0;
+    return refuse(q,
+                  "%s: the backend %s reports the isolation \"%s\", which is not a hardware-virtualized boundary; only "
+                  "hardware-virtualized%s%s%s would be accepted",
+                  name_of(q, CORDON_SET_BACKEND), q->backend, cordon_isolation_name(q->caps.isolation),
+                  may ? " (`cordon doctor` says what this host lacks), or for trusted code " : "",
+                  may ? name_of(q, CORDON_SET_ALLOW_SOFTWARE_EMULATION) : "", may ? "=true," : "");
+}
+
 static int check_isolation(const struct question *q)
 {
     enum cordon_isolation needed = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
     if (q->unisolated)
         return 0;
-    if (q->run->door == CORDON_DOOR_LANGFLOW) {
-        if (q->caps.isolation != needed)
-            return refuse(q,
-                          "%s: the backend %s reports the isolation \"%s\", which is not a hardware-virtualized "
-                          "boundary; only hardware-virtualized would be accepted",
-                          name_of(q, CORDON_SET_BACKEND), q->backend, cordon_isolation_name(q->caps.isolation));
-        return 0;
-    }
+    if (q->run->door == CORDON_DOOR_LANGFLOW)
+        return check_langflow(q);
     if (q->caps.isolation == CORDON_ISOLATION_NONE)
         return check_none(q);
+    if (q->caps.isolation == CORDON_ISOLATION_SOFTWARE_EMULATED && strcmp(q->backend, "exec-sandbox") == 0 &&
+        !emulation_accepted(q))
+        return refuse(
+            q,
+            "the backend %s can only emulate machines in software here, which is no boundary, and %s is false; "
+            "hardware virtualization (`cordon doctor` says what this host lacks), or for trusted code true, "
+            "would be accepted",
+            q->backend, name_of(q, CORDON_SET_ALLOW_SOFTWARE_EMULATION));
     enum cordon_setting least = floor_of(q->run->door);
     const char *text = cordon_settings_string(q->settings, q->run->door, least);
     if (cordon_isolation_parse(text, &needed) == 0 && q->caps.isolation >= needed)

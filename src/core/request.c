@@ -113,6 +113,8 @@ void cordon_run_request_init(const struct cordon_settings *settings, enum cordon
         .door = door,
         .request = {.struct_size = sizeof ret->request, .limits = usual_limits(settings, door), .cancel_fd = -1},
     };
+    if (door == CORDON_DOOR_LANGFLOW) /* whose setting gives the network, and does not only allow it */
+        ret->request.network = cordon_settings_bool(settings, door, CORDON_SET_ALLOW_NETWORK);
 }
 
 const char *cordon_language_find(const char *name)

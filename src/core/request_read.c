@@ -423,6 +423,15 @@ static int refuse_guest(struct reader *reader, const struct cordon_value *value)
                        "guest is not supported: this daemon keeps no guests between runs; leave it out");
 }
 
+/* It counts already (choose_policy). */
+static int check_policy(struct reader *reader, const struct cordon_value *value)
+{
+    int r = expect(reader, value, CORDON_VALUE_STRING);
+    if (r < 0 || cordon_value_equals(value, "langflow") || cordon_value_equals(value, "native"))
+        return r;
+    return cordon_fail(reader->err, -EINVAL, CORDON_ERROR_INVALID, "policy must be native or langflow");
+}
+
 static const struct field {
     const char *name;
     int (*read)(struct reader *reader, const struct cordon_value *value);
@@ -445,6 +454,7 @@ static const struct field {
     {"template", read_template},
     {"fresh_interpreter", read_fresh},
     {"guest", refuse_guest},
+    {"policy", check_policy},
 };
 enum { FIELD_CODE = 1, FIELD_CODE_B64 = 2, FIELD_COUNT = sizeof fields / sizeof *fields };
 _Static_assert(FIELD_COUNT <= 32, "one bit a field");
@@ -467,6 +477,17 @@ static int read_member(struct reader *reader, const struct cordon_value *key, co
     return fields[i].read(reader, value);
 }
 
+/* Whose settings and rules apply: before all other members, whose defaults they are. */
+static void choose_policy(struct reader *reader, const struct cordon_value *root)
+{
+    struct cordon_value key, value;
+    struct cordon_value_walk walk = cordon_value_walk(root);
+    while (cordon_value_next(&walk, &key, &value))
+        if (cordon_value_equals(&key, "policy") && value.kind == CORDON_VALUE_STRING &&
+            cordon_value_equals(&value, "langflow"))
+            cordon_run_request_init(reader->settings, CORDON_DOOR_LANGFLOW, reader->run);
+}
+
 static int read_body(struct reader *reader, const char *body, size_t size)
 {
     struct cordon_value root, key, value;
@@ -479,6 +500,7 @@ static int read_body(struct reader *reader, const char *body, size_t size)
     r = expect(reader, &root, CORDON_VALUE_OBJECT);
     if (r < 0)
         return r;
+    choose_policy(reader, &root);
     struct cordon_value_walk walk = cordon_value_walk(&root);
     while (r == 0 && cordon_value_next(&walk, &key, &value))
         r = read_member(reader, &key, &value);

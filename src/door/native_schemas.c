@@ -46,6 +46,8 @@ static const char run[] =
     "\"artifacts\":" DOC("boolean", "Return files from artifacts/ and files newly written to the working directory.") ","
     "\"backend\":" DOC("string", "The daemon's default where it is left out.") ","
     "\"template\":" DOC("string", "What its guest starts from, made by `cordon template`; the default one where left out.") ","
+    "\"policy\":{\"type\":\"string\",\"enum\":[\"native\",\"langflow\"],\"description\":\"Whose settings give the"
+    " defaults, and whose rules judge: with langflow the LANGFLOW_SANDBOX_ ones, which demand hardware virtualization.\"},"
     "\"fresh_interpreter\":" DOC("boolean", "Start a new interpreter rather than fork a warm one.") "}}";
 
 static const char outcome[] =

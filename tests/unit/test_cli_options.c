@@ -89,9 +89,9 @@ static void the_body_has_what_was_asked(void **state)
     assert_string_equal(body(WORDS(W("-l"), W("bash"), W("-c"), W("\xff"))),
                         "{\"language\":\"bash\",\"code_b64\":\"/w==\"}");
     assert_string_equal(body(WORDS(W("-c"), W("1"), W("-t"), W("007.50"), W("-m"), W("64"), W("-b"), W("local"),
-                                   W("--template"), W("x1"), W("--fresh"), W("--json"))),
-                        "{\"language\":\"python\",\"code\":\"1\",\"backend\":\"local\",\"template\":\"x1\",\"timeout_"
-                        "s\":7.5,\"memory_mb\":64,"
+                                   W("--template"), W("x1"), W("--policy"), W("langflow"), W("--fresh"), W("--json"))),
+                        "{\"language\":\"python\",\"code\":\"1\",\"backend\":\"local\",\"template\":\"x1\","
+                        "\"policy\":\"langflow\",\"timeout_s\":7.5,\"memory_mb\":64,"
                         "\"fresh_interpreter\":true}");
     assert_string_equal(body(WORDS(W("-c"), W("1"), W("--args"), W(" {\"a\": 1.50} "))),
                         "{\"language\":\"python\",\"code\":\"1\",\"arguments\":{\"a\": 1.50}}");

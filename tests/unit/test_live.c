@@ -96,6 +96,16 @@ static void closing_early_gives_all_back(void **state)
     assert_int_equal(fake.closed, 1);
 }
 
+static void langflows_none_runs_nothing_not_even_blank_code(void **state)
+{
+    struct cordon_run_request run = request_for("print(1)");
+    run.door = CORDON_DOOR_LANGFLOW;
+    open_fails(&run, CORDON_ERROR_REFUSED, "LANGFLOW_SANDBOX_BACKEND is none");
+    run.request.code = (struct cordon_bytes){" ", 1};
+    open_fails(&run, CORDON_ERROR_REFUSED, "LANGFLOW_SANDBOX_BACKEND is none");
+    assert_int_equal(fake.opened, 0);
+}
+
 static void blank_code_starts_nothing_but_needs_a_backend(void **state)
 {
     struct cordon_run_request run = request_for(" \n\t\r\n ");
@@ -314,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_run_gives_its_events_and_one_outcome),
         TEST(closing_early_gives_all_back),
+        TEST(langflows_none_runs_nothing_not_even_blank_code),
         TEST(blank_code_starts_nothing_but_needs_a_backend),
         TEST(failures_come_in_their_order_and_never_fall_back),
         TEST(a_backend_without_runs_is_unsupported),

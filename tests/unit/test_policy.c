@@ -82,6 +82,82 @@ static void langflow_demands_hardware(void **state)
     done(&ask);
 }
 
+/* exec-sandbox is one whose machines may be emulated in software; another backend of that isolation is not. */
+static struct cordon_backend machines, pretender;
+
+static struct ask ask_machines(struct cordon_settings *settings, enum cordon_door door)
+{
+    static const struct cordon_backend *const builtin[] = {&fake_backend, &machines, &pretender, NULL};
+    struct ask ask = ask_with(settings, door);
+    machines = pretender = fake_backend;
+    machines.name = "exec-sandbox";
+    pretender.name = "sandbox-exec";
+    cordon_registry_setup(builtin);
+    ask.backend = &machines;
+    fake.caps.isolation = CORDON_ISOLATION_SOFTWARE_EMULATED;
+    return ask;
+}
+
+static void langflow_takes_emulation_only_where_told_and_of_exec_sandbox(void **state)
+{
+    struct ask ask = ask_machines(load_settings("LANGFLOW_SANDBOX_BACKEND=local", NULL), CORDON_DOOR_LANGFLOW);
+    refuses(&ask, false,
+            PARTS("LANGFLOW_SANDBOX_BACKEND", "\"software-emulated\"", "not a hardware-virtualized boundary",
+                  "cordon doctor", "LANGFLOW_SANDBOX_ALLOW_SOFTWARE_EMULATION=true"));
+    ask.backend = &pretender;
+    refuses(&ask, false, PARTS("only hardware-virtualized would be accepted"));
+    done(&ask);
+    ask = ask_machines(load_settings("LANGFLOW_SANDBOX_ALLOW_SOFTWARE_EMULATION=yes", NULL), CORDON_DOOR_LANGFLOW);
+    accepts(&ask, false);
+    ask.backend = &pretender;
+    refuses(&ask, false, PARTS("not a hardware-virtualized boundary"));
+    ask.backend = &machines;
+    fake.caps.isolation = CORDON_ISOLATION_USERSPACE_KERNEL;
+    refuses(&ask, false, PARTS("userspace-kernel", "only hardware-virtualized would be accepted"));
+    done(&ask);
+}
+
+static void emulation_must_be_allowed_at_every_door(void **state)
+{
+    struct ask ask =
+        ask_machines(load_settings("LANGFLOW_SANDBOX_ALLOW_SOFTWARE_EMULATION=1", NULL), CORDON_DOOR_NATIVE);
+    refuses(&ask, true, PARTS("CORDON_ALLOW_SOFTWARE_EMULATION is false", "exec-sandbox", "cordon doctor"));
+    fake.caps.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    accepts(&ask, true);
+    done(&ask);
+    ask = ask_machines(load_settings("CORDON_ALLOW_SOFTWARE_EMULATION=1", NULL), CORDON_DOOR_NATIVE);
+    accepts(&ask, true);
+    done(&ask);
+    ask = ask_machines(
+        load_settings("CORDON_ALLOW_SOFTWARE_EMULATION=1", "CORDON_MIN_ISOLATION=hardware-virtualized", NULL),
+        CORDON_DOOR_NATIVE);
+    refuses(&ask, true, PARTS("CORDON_MIN_ISOLATION", "software-emulated"));
+    done(&ask);
+}
+
+/* Each refusal that Langflow documents, in its order: what is mended uncovers the next. */
+static void langflows_refusals_come_in_its_order(void **state)
+{
+    struct ask ask =
+        ask_machines(load_settings("LANGFLOW_SANDBOX_ALLOWED_DOMAINS=example.com", NULL), CORDON_DOOR_LANGFLOW);
+    fake.caps = (struct cordon_capabilities){.struct_size = sizeof fake.caps, .max_timeout_s = 29};
+    ask.run.request.limits.timeout_ms = 30000; /* the default */
+    refuses(&ask, false, PARTS("exec-sandbox", "\"none\"", "not a hardware-virtualized boundary"));
+    fake.caps.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    refuses(&ask, false, PARTS("exec-sandbox", "LANGFLOW_SANDBOX_ALLOW_NETWORK is false", "cannot block all egress"));
+    fake.caps.deny_all_egress = true;
+    refuses(&ask, false, PARTS("exec-sandbox", "LANGFLOW_SANDBOX_ALLOWED_DOMAINS", "cannot restrict egress by domain"));
+    fake.caps.domain_allowlist = true;
+    refuses(&ask, false, PARTS("exec-sandbox", "LANGFLOW_SANDBOX_TIMEOUT_SECONDS", "is 30 s", "29 s at most"));
+    fake.caps.max_timeout_s = 30; /* equal passes */
+    fake.caps.egress_exceptions = "169.254.0.0/16";
+    refuses(&ask, false, PARTS("exec-sandbox", "169.254.0.0/16", "CORDON_ACCEPT_EGRESS_EXCEPTIONS"));
+    fake.caps.egress_exceptions = NULL;
+    fake.caps.languages = "python";
+    accepts(&ask, false);
+    done(&ask);
+}
+
 static void none_runs_only_where_named_and_allowed(void **state)
 {
     struct ask ask =
@@ -258,6 +334,9 @@ int main(void)
         cmocka_unit_test(the_usual_run_is_accepted),
         cmocka_unit_test(weak_isolation_is_refused),
         cmocka_unit_test(langflow_demands_hardware),
+        cmocka_unit_test(langflow_takes_emulation_only_where_told_and_of_exec_sandbox),
+        cmocka_unit_test(emulation_must_be_allowed_at_every_door),
+        cmocka_unit_test(langflows_refusals_come_in_its_order),
         cmocka_unit_test(none_runs_only_where_named_and_allowed),
         cmocka_unit_test(a_backend_of_isolation_none_by_another_name_is_not_none),
         cmocka_unit_test(egress_must_be_blocked_or_allowed),

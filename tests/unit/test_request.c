@@ -365,6 +365,35 @@ static void limits_follow_the_door(void **state)
     cordon_settings_free(s);
 }
 
+/* Wherever in the body it stands: the others' defaults are its settings'. */
+static void the_policy_says_whose_defaults_count(void **state)
+{
+    struct cordon_run_request run = read_body(P "\"policy\":\"native\"}");
+    assert_int_equal(run.door, CORDON_DOOR_NATIVE);
+    assert_int_equal(run.request.limits.memory_bytes, 256u << 20);
+    cordon_run_request_done(&run);
+    run = read_body(P "\"timeout_s\":7,\"env\":{\"A\":\"1\"},\"policy\":\"langflow\"}");
+    assert_int_equal(run.door, CORDON_DOOR_LANGFLOW);
+    assert_int_equal(run.request.limits.memory_bytes, 192u << 20);
+    assert_int_equal(run.request.limits.timeout_ms, 7000);
+    assert_int_equal(run.request.env_count, 1);
+    assert_false(run.request.network);
+    cordon_run_request_done(&run);
+    struct cordon_settings *s = load_settings("LANGFLOW_SANDBOX_ALLOW_NETWORK=true", NULL), *usual = settings;
+    settings = s;
+    run = read_body(P "\"policy\":\"langflow\"}");
+    assert_true(run.request.network);
+    cordon_run_request_done(&run);
+    run = read_body(P "\"policy\":\"langflow\",\"network\":false}");
+    assert_false(run.request.network);
+    cordon_run_request_done(&run);
+    settings = usual;
+    cordon_settings_free(s);
+    refuses(P "\"policy\":\"createos\"}", "policy must be native or langflow");
+    refuses(P "\"policy\":1}", "policy must be a string");
+    refuses(P "\"policy\":\"native\",\"policy\":\"langflow\"}", "policy is given twice");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +410,7 @@ int main(void)
         cmocka_unit_test(hand_filled_requests_are_checked),
         cmocka_unit_test(the_arena_is_zeroed_and_aligned),
         cmocka_unit_test(limits_follow_the_door),
+        cmocka_unit_test(the_policy_says_whose_defaults_count),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
