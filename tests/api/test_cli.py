@@ -363,6 +363,16 @@ class TestOthers:
             assert word in done.text.lower(), word
         assert cli("doctor", "--json").json()
 
+    def test_doctor_tells_of_machines_and_needs_them_where_they_are_chosen(self):
+        rows = {probe["name"]: probe for probe in cli("doctor", "--json").json()["probes"]}
+        machines = {name: rows[f"machines: {name}"] for name in ("kvm", "qemu", "image")}
+        assert all(probe["weight"] == "info" for probe in machines.values())
+        image = {"CORDON_VM_IMAGE": "/nonexistent/vm", "CORDON_BACKEND": "exec-sandbox"}
+        done = cli("doctor", "--json", CORDON_ALLOW_SOFTWARE_EMULATION="true", **image)
+        rows = {probe["name"]: probe for probe in done.json()["probes"]}
+        assert done.status == 1 and rows["machines: image"]["weight"] == "needed" and not rows["machines: image"]["ok"]
+        assert rows["machines: kvm"]["weight"] == "lessens" and rows["machines: image"]["fix"] == "cordon image build"
+
     def test_doctor_tells_what_is_missing_and_what_mends_it(self):
         done = cli("doctor", node="/nonexistent/node")
         assert "/nonexistent/node" in done.text and ("apt" in done.text or "CORDON_NODE" in done.text)
