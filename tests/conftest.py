@@ -6,7 +6,7 @@ import signal
 import tempfile
 
 import pytest
-from lib import host
+from lib import host, vmimage
 from lib.daemon import BIN, PREFIX, Daemon
 
 LONG = os.environ.get("CORDON_TEST_LONG") == "1"
@@ -93,6 +93,12 @@ def own(nothing_left):
         ROOTS.update(each.roots)
     left = [root for each in made for root in each.roots if os.path.exists(root)]
     assert not left, f"a stopped daemon left its control groups: {left}"
+
+
+@pytest.fixture(scope="session")
+def vm_image(nothing_left):
+    """The folder of the image that virtual machines start from. Making it takes as long as it takes."""
+    return vmimage.folder()
 
 
 @pytest.fixture
