@@ -52,8 +52,8 @@ class Bench:
         self.number += count
         return str(self.number - count)
 
-    def tool(self, argv):
-        done = subprocess.run(argv, env=host.ENVIRONMENT, capture_output=True, text=True, check=False)
+    def tool(self, argv, **environment):
+        done = subprocess.run(argv, env=dict(host.ENVIRONMENT, **environment), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise host.Failed(f"{' '.join(argv[:6])}…: status {done.returncode}: {done.stderr[-500:]}")
         if done.stderr:
@@ -406,6 +406,27 @@ class Bench:
         self.target("MiB of an idle kept guest", (each["pss_kib_each"] + each["cgroup_kib_each"]) / 1024, 6)
         self.results["kept"] = found
 
+    # -- virtual machines -------------------------------------------------------------------------------------------
+
+    def machines(self):
+        """The command that operators run, too, with the image of ./dev image."""
+        image = HERE.parent / "build/image"
+        cordon = str(self.build / "cordon")
+        made = subprocess.run([cordon, "image", "build", "--out", str(image)], env=host.ENVIRONMENT, check=False)
+        if made.returncode != 0:
+            raise host.Failed(f"no image was made: status {made.returncode}")
+        found = self.tool([cordon, "bench", "exec-sandbox", "--json", "--rounds", str(self.pick(20, 4)), "--boots",
+                           str(self.pick(5, 1)), "--seconds", str(self.pick(30, 8))], CORDON_VM_IMAGE=str(image))
+        print(f"\nvirtual machines, accelerator {found['accelerator']}, load {os.getloadavg()[0]:.1f} (ms, medians; times the "
+              "reference's)")
+        for name, row in found["rows"].items():
+            print(f"  {name:42} {row['ms']:9.1f} x {row['ratio']:6.3f}  n {row['n']}")
+        memory = found["memory_mib"]
+        print(f"  a parked one has {memory['private']:.1f} MiB of its own (PSS {memory['pss']:.1f}, RSS {memory['rss']:.1f}); "
+              f"{found['starts_per_s']:.2f} a second, two clients")
+        self.results["machines"] = found
+        self.targets += found["targets"]
+
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def close(self):
@@ -427,7 +448,7 @@ def artifact_size(artifact):
 
 
 SECTIONS = ["latency_python", "latency_node", "executor_manager", "throughput", "data_modules", "templates", "stream", "deadline", "transfer", "memory",
-            "kept"]
+            "kept", "machines"]
 
 
 def about():

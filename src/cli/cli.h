@@ -16,6 +16,7 @@ int cordon_cli_key(int argc, char **argv);
 int cordon_cli_verify(int argc, char **argv);
 int cordon_cli_probe_server(int argc, char **argv);
 int cordon_cli_template(int argc, char **argv);
+int cordon_cli_bench(int argc, char **argv);
 int cordon_cli_image(int argc, char **argv);
 
 /* Exit statuses besides the program's own. */

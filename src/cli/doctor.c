@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "cli/cli.h"
 #include "cli/daemon.h"
-#include "core/state_path.h"
+#include "cli/machines.h"
 #include "isolate/probe.h"
 #include "vmm/host.h"
 
@@ -40,38 +40,15 @@ static void ask_daemon(const struct cordon_settings *settings, struct findings *
         to->ready.body.size--;
 }
 
-/* Does a door's setting name the backend whose guests are machines? */
-static bool machines_wanted(const struct cordon_settings *settings)
-{
-    static const char own[] = "exec-sandbox";
-    const char *name;
-    for (int door = 0; door < CORDON_DOOR__COUNT; door++)
-        if (strcmp(cordon_settings_string(settings, (enum cordon_door)door, CORDON_SET_BACKEND), own) == 0)
-            return true;
-    for (size_t i = 0; (name = cordon_settings_item(settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKENDS, i)); i++)
-        if (strcmp(name, own) == 0)
-            return true;
-    return false;
-}
-
 static size_t examine_machines(const struct cordon_settings *settings, struct cordon_probe *probes)
 {
-    char image[4096], state[4096 - 16];
-    struct cordon_error err;
-    struct cordon_vmm_host host = {
-        .qemu = "/usr/bin/qemu-system-x86_64",
-        .image = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_VM_IMAGE),
-        .wanted = machines_wanted(settings),
-        .emulation = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_SOFTWARE_EMULATION) ||
-                     cordon_settings_bool(settings, CORDON_DOOR_LANGFLOW, CORDON_SET_ALLOW_SOFTWARE_EMULATION),
-    };
-    if (!*host.image) {
-        if (cordon_state_path(settings, state, sizeof state, &err) < 0)
-            *state = '\0';
-        (void)snprintf(image, sizeof image, "%s/images/vm", state); /* fits */
-        host.image = image;
-    }
-    cordon_vmm_host_probe(&host, probes);
+    struct cordon_cli_machines machines;
+    if (cordon_cli_machines(settings, &machines, NULL) < 0)
+        machines.image[0] = '\0'; /* which is then told as missing */
+    cordon_vmm_host_probe(
+        &(struct cordon_vmm_host){
+            .qemu = machines.qemu, .image = machines.image, .wanted = machines.wanted, .emulation = machines.emulation},
+        probes);
     return CORDON_VMM_HOST_PROBES;
 }
 

@@ -27,6 +27,7 @@ static const struct command {
     {"config", cordon_cli_config, "show or explain the settings"},
     {"key", cordon_cli_key, "create, list or revoke keys"},
     {"template", cordon_cli_template, "make, list or remove what guests start from"},
+    {"bench", cordon_cli_bench, "measure how fast a backend's guests start"},
     {"image", cordon_cli_image, "make or show what virtual machines start from"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

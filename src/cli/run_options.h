@@ -22,7 +22,7 @@ struct cordon_run_options {
     const char *language; /* NULL: by file name or first line */
     const char *backend;
     const char *template_name;
-    const char *policy; /* whose settings and rules; NULL: the native ones */
+    const char *policy;                /* whose settings and rules; NULL: the native ones */
     const char *timeout_s, *memory_mb; /* numbers, checked */
     const char *arguments;             /* JSON, not checked */
     const char *stdin_file;            /* path, or "-"; NULL: empty */

@@ -373,6 +373,13 @@ class TestOthers:
         assert done.status == 1 and rows["machines: image"]["weight"] == "needed" and not rows["machines: image"]["ok"]
         assert rows["machines: kvm"]["weight"] == "lessens" and rows["machines: image"]["fix"] == "cordon image build"
 
+    def test_bench_of_machines_needs_an_image_and_sane_numbers(self):
+        assert "exec-sandbox" in cli("bench", "--help").text
+        for words in (("bench",), ("bench", "local"), ("bench", "exec-sandbox", "--rounds", "0"), ("bench", "--what")):
+            assert cli(*words).status == 2, words
+        done = cli("bench", "exec-sandbox", CORDON_VM_IMAGE="/nonexistent/vm")
+        assert done.status == 1 and "/nonexistent/vm" in done.errors and "cordon image build" in done.errors
+
     def test_doctor_tells_what_is_missing_and_what_mends_it(self):
         done = cli("doctor", node="/nonexistent/node")
         assert "/nonexistent/node" in done.text and ("apt" in done.text or "CORDON_NODE" in done.text)
