@@ -54,6 +54,7 @@ struct cordon_capabilities {
     const char *egress_exceptions; /* comma separated ranges that stay reachable; "" or NULL: none */
     bool network;                  /* can give a run the network at all */
     bool templates;                /* starts guests from named templates */
+    bool egress_headers;           /* puts headers into a guest's requests (src/core/egress.h) */
 };
 
 struct cordon_limits {

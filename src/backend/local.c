@@ -47,7 +47,7 @@ static void make_sets(void)
             set->agent_protected = abilities & CORDON_ABLE_AGENT_PROTECTED;
             set->guests = kinds & 1u << CORDON_GUEST_KEPT;
             set->pause = abilities & CORDON_ABLE_FREEZE ? CORDON_PAUSE_FREEZE : CORDON_PAUSE_NONE;
-            set->network = set->domain_allowlist = abilities & CORDON_ABLE_NETWORK;
+            set->network = set->domain_allowlist = set->egress_headers = abilities & CORDON_ABLE_NETWORK;
             set->languages = cordon_backend_languages(kinds);
         }
     }

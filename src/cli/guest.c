@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "cli/cli.h"
+#include "cli/headers.h"
 #include "cli/run_events.h"
 
 static const char help[] =
@@ -20,12 +21,15 @@ static const char help[] =
     "GUEST is a guest's id or its name.\n"
     "\n"
     "  create [NAME]            makes one and prints its id (--template, -b, -m, --disk, -e, --meta, --network,\n"
-    "                           --allow-domain, --ttl, --idle, --auto-resume)\n"
+    "                           --allow-domain, --header, --ttl, --idle, --auto-resume)\n"
     "  list                     those there are (--name PATTERN, --idle DURATION, --all: also those that are gone)\n"
     "  show GUEST               all that is known of it\n"
     "  log GUEST                what happened to it\n"
     "  exec GUEST COMMAND...    runs a command in it, ends with its exit status (-e, -u, -w, -t, --stdin, "
     "--background)\n"
+    "  egress GUEST             what it reached and may reach; with --allow-domain, --header, --network or --off: "
+    "sets\n"
+    "                           that anew, at once\n"
     "  ps GUEST                 the programs that were started in it\n"
     "  cell GUEST -c CODE       runs a cell in a context that keeps its state (-l, --context ID, -t)\n"
     "  put GUEST LOCAL PATH     copies a file into it; - for stdin (--mode, -u)\n"
@@ -41,6 +45,7 @@ static const char help[] =
     "      --template NAME      --disk MB                --meta KEY=VALUE       --ttl DURATION    --idle DURATION\n"
     "      --name PATTERN       --stdin FILE             --mode OCTAL           --context ID      --state DIR\n"
     "      --network            --allow-domain D         --auto-resume          --background      --all    --json\n"
+    "      --off                --header \"HOST NAME: @FILE\" (or $VARIABLE): put into its requests to that host\n"
     "\n"
     "DURATION is a number of seconds, or one with m, h or d behind it: 90, 15m, 6h, 7d.\n";
 
@@ -56,6 +61,7 @@ static const struct {
     {"get", cordon_guest_do_get, 2, 3},       {"ls", cordon_guest_do_ls, 1, 2},
     {"pause", cordon_guest_do_pause, 1, -1},  {"resume", cordon_guest_do_resume, 1, -1},
     {"extend", cordon_guest_do_extend, 1, 1}, {"rm", cordon_guest_do_rm, 0, -1},
+    {"egress", cordon_guest_do_egress, 1, 1},
 };
 
 enum {
@@ -71,6 +77,8 @@ enum {
     OPTION_STATE,
     OPTION_NETWORK,
     OPTION_DOMAIN,
+    OPTION_HEADER,
+    OPTION_OFF,
     OPTION_AUTO_RESUME,
     OPTION_BACKGROUND,
     OPTION_ALL,
@@ -98,6 +106,8 @@ static const struct option options[] = {
     {"state", required_argument, NULL, OPTION_STATE},
     {"network", no_argument, NULL, OPTION_NETWORK},
     {"allow-domain", required_argument, NULL, OPTION_DOMAIN},
+    {"header", required_argument, NULL, OPTION_HEADER},
+    {"off", no_argument, NULL, OPTION_OFF},
     {"auto-resume", no_argument, NULL, OPTION_AUTO_RESUME},
     {"background", no_argument, NULL, OPTION_BACKGROUND},
     {"all", no_argument, NULL, OPTION_ALL},
@@ -165,7 +175,12 @@ static int take(struct cordon_guest_options *to, int option)
         status = add_pair(&to->metadata, optarg);
     else if (option == OPTION_DOMAIN)
         status = add_word(&to->domains, optarg);
-    to->network = to->network || option == OPTION_NETWORK || option == OPTION_DOMAIN;
+    else if (option == OPTION_HEADER)
+        status = cordon_cli_header_ok(optarg)
+                     ? add_word(&to->headers, optarg)
+                     : cordon_cli_usage("guest", "--header: give \"HOST NAME: @FILE\" or \"HOST NAME: $VARIABLE\"");
+    to->network = to->network || option == OPTION_NETWORK || option == OPTION_DOMAIN || option == OPTION_HEADER;
+    to->off = to->off || option == OPTION_OFF;
     to->auto_resume = to->auto_resume || option == OPTION_AUTO_RESUME;
     to->background = to->background || option == OPTION_BACKGROUND;
     to->all = to->all || option == OPTION_ALL;

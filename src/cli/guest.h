@@ -3,6 +3,7 @@
 #ifndef CORDON_CLI_GUEST_H
 #define CORDON_CLI_GUEST_H
 
+#include "base/json.h"
 #include "cli/daemon.h"
 #include "cli/run_options.h"
 
@@ -11,8 +12,8 @@ struct cordon_guest_options {
     const char *state;
     const char *backend, *template_name, *memory_mb, *disk_mb, *ttl_s, *idle;
     const char *name, *user, *cwd, *timeout_s, *stdin_file, *language, *context, *code, *mode;
-    struct cordon_words env, domains, metadata;
-    bool network, json, all, auto_resume, background;
+    struct cordon_words env, domains, headers, metadata;
+    bool network, off, json, all, auto_resume, background;
     int argc; /* what follows the options */
     char **argv;
 };
@@ -36,9 +37,14 @@ void cordon_guest_escape(struct cordon_buf *to, const char *text);
 /* "90", "15m", "6h", "7d": seconds. */
 int cordon_guest_duration(const char *text, const char *option, double *ret, struct cordon_error *err);
 
-/* guest_life.c, guest_exec.c, guest_files.c */
+/* Members network, allowed_domains, egress_headers, as the options have them. */
+int cordon_cli_write_network(const struct cordon_guest_options *options, struct cordon_json *json,
+                             struct cordon_error *err);
+
+/* guest_life.c, guest_egress.c, guest_exec.c, guest_files.c */
 cordon_guest_action cordon_guest_do_create, cordon_guest_do_list, cordon_guest_do_show, cordon_guest_do_pause,
     cordon_guest_do_resume, cordon_guest_do_extend, cordon_guest_do_rm, cordon_guest_do_log;
+cordon_guest_action cordon_guest_do_egress;
 cordon_guest_action cordon_guest_do_exec, cordon_guest_do_ps, cordon_guest_do_cell;
 cordon_guest_action cordon_guest_do_put, cordon_guest_do_get, cordon_guest_do_ls;
 

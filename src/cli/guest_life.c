@@ -111,17 +111,8 @@ static int write_guest(const struct cordon_guest_options *options, struct cordon
         r = write_duration(&json, "ttl_s", "--ttl", options->ttl_s, err);
     if (r == 0)
         r = write_duration(&json, "idle_pause_s", "--idle", options->idle, err);
-    if (options->network) {
-        cordon_json_key(&json, "network");
-        cordon_json_bool(&json, true);
-    }
-    if (options->domains.count) {
-        cordon_json_key(&json, "allowed_domains");
-        cordon_json_array_begin(&json);
-        for (size_t i = 0; i < options->domains.count; i++)
-            cordon_json_text(&json, options->domains.items[i]);
-        cordon_json_array_end(&json);
-    }
+    if (r == 0)
+        r = cordon_cli_write_network(options, &json, err);
     if (options->auto_resume) {
         cordon_json_key(&json, "auto_resume");
         cordon_json_bool(&json, true);

@@ -21,6 +21,8 @@
 #include "cli/run_events.h"
 #include "cli/run_show.h"
 #include "core/registry.h"
+#include "egress/authority.h"
+#include "supervisor/state.h"
 
 #define BODY_MAX (1u << 30)
 
@@ -159,6 +161,20 @@ static int run_request(const struct cordon_settings *settings, struct cordon_run
     return r;
 }
 
+/* For a run with headers, where no daemon has made it. */
+static int make_authority(const struct cordon_settings *settings, struct cordon_error *err)
+{
+    struct cordon_state state;
+    if (!cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_CA))
+        return 0;
+    int r = cordon_state_open(settings, &state, err);
+    if (r < 0)
+        return r;
+    r = cordon_authority_make(state.path, err);
+    cordon_state_close(&state);
+    return r;
+}
+
 /* A bad request or an unknown backend is told before a warden is started for it; nothing needs none at all. */
 static int run_alone(const struct cordon_settings *settings, char *const *flags, const struct cordon_buf *body,
                      struct cordon_run_show *show, struct cordon_error *err)
@@ -180,6 +196,8 @@ static int run_alone(const struct cordon_settings *settings, char *const *flags,
     if (unisolated)
         (void)fputs("cordon: backend none: nothing isolates this program from the host\n", stderr); /* nobody to tell */
     const struct cordon_oneshot_options start = {.unisolated = unisolated, .template_fd = -1, .flags = flags};
+    if (r == 0 && request.header_count)
+        r = make_authority(settings, err);
     bool here = r == 0 && cordon_backend_needs_warden(backend);
     if (here && !cordon_request_blank(&request.request))
         r = cordon_oneshot_start(&start, &oneshot, err);

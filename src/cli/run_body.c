@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "cli/headers.h"
 #include "cli/run_options.h"
 #include "core/value.h"
 
@@ -239,6 +240,9 @@ int cordon_run_options_body(const struct cordon_run_options *options, struct cor
     if (r < 0)
         return r;
     write_rest(options, &json);
+    r = cordon_cli_headers_write(&options->headers, &json, err);
+    if (r < 0)
+        return r;
     cordon_json_object_end(&json);
     return to->failed ? cordon_fail_errno(err, -ENOMEM, "writing the request") : 0;
 }

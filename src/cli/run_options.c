@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "cli/headers.h"
 
 const char cordon_run_help[] =
     "usage: cordon run [OPTIONS] [FILE | - | -c CODE]\n"
@@ -30,6 +31,8 @@ const char cordon_run_help[] =
     "      --network          with network; refused where policy or backend don't allow it\n"
     "      --allow-domain D   with network, to this name; may come several times\n"
     "      --policy NAME      native; or langflow: by the LANGFLOW_SANDBOX_ settings and Langflow's rules\n"
+    "      --header H         \"HOST NAME: @FILE\" or \"HOST NAME: $VARIABLE\": put into its requests to that host\n"
+    "                         without being in the guest; may come several times\n"
     "      --fresh            a new interpreter, sharing no memory image with other runs\n"
     "      --json             one JSON object instead of the program's output, also when it failed\n"
     "      --state DIR        the daemon's state folder (CORDON_STATE)\n"
@@ -45,6 +48,7 @@ enum {
     OPTION_ARTIFACTS,
     OPTION_NETWORK,
     OPTION_DOMAIN,
+    OPTION_HEADER,
     OPTION_FRESH,
     OPTION_JSON,
     OPTION_STATE,
@@ -68,6 +72,7 @@ static const struct option options[] = {
     {"network", no_argument, NULL, OPTION_NETWORK},
     {"allow-domain", required_argument, NULL, OPTION_DOMAIN},
     {"policy", required_argument, NULL, OPTION_POLICY},
+    {"header", required_argument, NULL, OPTION_HEADER},
     {"fresh", no_argument, NULL, OPTION_FRESH},
     {"json", no_argument, NULL, OPTION_JSON},
     {"state", required_argument, NULL, OPTION_STATE},
@@ -153,6 +158,14 @@ static int take(struct cordon_run_options *to, int option, struct cordon_error *
     case OPTION_DOMAIN:
         to->network = true;
         return add_word(&to->domains, "--allow-domain", optarg, err);
+    case OPTION_HEADER:
+        to->network = true;
+        return cordon_cli_header_ok(optarg)
+                   ? add_word(&to->headers, "--header", optarg, err)
+                   : cordon_fail(
+                         err, -EINVAL, CORDON_ERROR_INVALID,
+                         "--header: give \"HOST NAME: @FILE\" or \"HOST NAME: $VARIABLE\"; a value itself would "
+                         "be seen by whoever lists processes");
     case OPTION_FRESH:
         to->fresh = true;
         return 0;

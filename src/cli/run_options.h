@@ -29,7 +29,7 @@ struct cordon_run_options {
     const char *artifacts;             /* folder */
     const char *state;
     const char *guest; /* a kept one's id or name; NULL: a fresh one */
-    struct cordon_words env, domains, puts;
+    struct cordon_words env, domains, headers, puts;
     bool network, json, fresh, help;
 };
 

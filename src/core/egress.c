@@ -3,12 +3,10 @@
  * the mode. */
 #include "core/egress.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/fd.h"
 
@@ -19,20 +17,9 @@ const char *cordon_egress_mode_name(enum cordon_egress_mode mode)
     return (unsigned)mode < CORDON_EGRESS_MODE__COUNT ? names[mode] : "unknown";
 }
 
-static void free_secret(char *text)
-{
-    if (text)
-        explicit_bzero(text, strlen(text));
-    free(text);
-}
-
 void cordon_egress_policy_done(struct cordon_egress_policy *policy)
 {
-    for (size_t i = 0; i < policy->header_count; i++) {
-        free(policy->headers[i].name);
-        free_secret(policy->headers[i].value);
-    }
-    free(policy->headers);
+    cordon_egress_headers_done(policy);
     free(policy->rules);
     free(policy->strong);
     *policy = CORDON_EGRESS_POLICY_OFF;
@@ -99,67 +86,6 @@ int cordon_egress_policy_add(struct cordon_egress_policy *policy, const char *en
     rule.deny = mark == '!';
     r = add_rule(policy, &rule, strong, err);
     return r < 0 ? r : check_open(policy, err);
-}
-
-static bool is_token(const char *text)
-{
-    size_t size = strlen(text);
-    for (const char *p = text; *p; p++)
-        if (!isascii((unsigned char)*p) || (!isalnum((unsigned char)*p) && !strchr("!#$%&'*+-.^_`|~", *p)))
-            return false;
-    return size && size <= CORDON_EGRESS_HEADER_NAME_MAX;
-}
-
-static bool is_value(const char *text)
-{
-    size_t size = strlen(text);
-    for (const char *p = text; *p; p++)
-        if (iscntrl((unsigned char)*p) && *p != '\t')
-            return false;
-    return size <= CORDON_EGRESS_HEADER_VALUE_MAX;
-}
-
-/* These say how a message is framed or whose it is: changing one would make two readers of it disagree. */
-static bool is_framing(const char *name)
-{
-    static const char *const framing[] = {"Host",       "Content-Length",   "Transfer-Encoding",
-                                          "Connection", "Keep-Alive",       "Upgrade",
-                                          "TE",         "Trailer",          "Expect",
-                                          "Via",        "Proxy-Connection", NULL};
-    for (size_t i = 0; framing[i]; i++)
-        if (strcasecmp(framing[i], name) == 0)
-            return true;
-    return false;
-}
-
-int cordon_egress_policy_add_header(struct cordon_egress_policy *policy, const char *host, const char *name,
-                                    const char *value, struct cordon_error *err)
-{
-    struct cordon_egress_header header = {0};
-    int r = cordon_egress_rule_parse(host, strlen(host), &header.host, err);
-    if (r < 0)
-        return r;
-    if (header.host.form == CORDON_EGRESS_RANGE)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "a header is added for a host's name, not for %.60s",
-                           host);
-    if (!is_token(name) || is_framing(name))
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "\"%.100s\" is no name of a header that can be added",
-                           name);
-    if (!is_value(value))
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
-                           "the value of header %.100s has control bytes or is longer than %u bytes", name,
-                           CORDON_EGRESS_HEADER_VALUE_MAX);
-    if (policy->header_count >= CORDON_EGRESS_HEADERS_MAX)
-        return cordon_fail(err, -E2BIG, CORDON_ERROR_INVALID, "more than %u headers to add", CORDON_EGRESS_HEADERS_MAX);
-    header.name = strdup(name);
-    header.value = strdup(value);
-    if (!header.name || !header.value || grow(&policy->headers, policy->header_count, sizeof *policy->headers) < 0) {
-        free(header.name);
-        free_secret(header.value);
-        return cordon_fail_errno(err, -ENOMEM, "keep a header");
-    }
-    policy->headers[policy->header_count++] = header;
-    return 0;
 }
 
 /* Langflow's exec-sandbox: a listed domain means the names below it as well. */

@@ -49,6 +49,8 @@ struct cordon_egress_policy {
     size_t header_count;
 };
 
+struct cordon_value; /* core/value.h */
+
 #define CORDON_EGRESS_POLICY_OFF ((struct cordon_egress_policy){.mode = CORDON_EGRESS_OFF})
 
 void cordon_egress_policy_done(struct cordon_egress_policy *policy); /* frees, wipes; the policy is OFF then */
@@ -58,6 +60,21 @@ int cordon_egress_policy_add(struct cordon_egress_policy *policy, const char *en
  * Transfer-Encoding, Connection, …) are refused. The host must be a name rule. */
 int cordon_egress_policy_add_header(struct cordon_egress_policy *policy, const char *host, const char *name,
                                     const char *value, struct cordon_error *err);
+/* Those of a request, each "HOST NAME: VALUE": as above; the policy must allow the host (INVALID), and where TLS is
+ * possible (no port, or 443) CORDON_EGRESS_CA must be on (REFUSED). Messages never show a value. */
+int cordon_egress_policy_add_headers(struct cordon_egress_policy *policy, const struct cordon_settings *settings,
+                                     enum cordon_door door, const char *const *headers, size_t count,
+                                     struct cordon_error *err);
+bool cordon_egress_policy_has_header(const struct cordon_egress_policy *policy, const char *name, uint16_t port);
+void cordon_egress_headers_done(struct cordon_egress_policy *policy); /* of policy_done */
+/* {"HOST": {"NAME": "VALUE", …}, …} as such texts, in memory that take gives (zeroed, NULL: none). INVALID names the
+ * field, and never shows a value. */
+int cordon_egress_headers_read(const struct cordon_value *object, const char *field,
+                               void *(*take)(void *memory, size_t size), void *memory, const char *const **ret,
+                               size_t *count, struct cordon_error *err);
+/* The environment of a guest in which programs trust the authority that signs for hosts with headers: env and what is
+ * missing in it. An array to be freed, whose texts are borrowed; NULL: no memory. *ret: how many. */
+const char **cordon_egress_trust(const char *const *env, size_t count, size_t *ret);
 
 /*
  * The policy of a run or guest behind a door. network false: OFF. Else its own entries; where it has none, those of

@@ -55,11 +55,10 @@ void cordon_guest_item_unref(struct cordon_guest_item *item)
         free((char *)(uintptr_t)item->metadata[i].key);
         free((char *)(uintptr_t)item->metadata[i].value);
     }
-    for (size_t i = 0; i < item->domain_count; i++)
-        free(item->domains[i]);
+    cordon_guest_texts_free(item->domains, item->domain_count);
+    cordon_guest_texts_free(item->headers, item->header_count);
     cordon_buf_wipe(&item->private_data); /* tokens */
     free(item->metadata);
-    free(item->domains);
     free(item->tenant);
     free(item->name);
     free(item->template_name);
@@ -260,6 +259,7 @@ static void copy_lists(struct room *room, const struct cordon_guest_item *item, 
     info->metadata_count = item->metadata_count;
     info->allowed_domains = domains;
     info->allowed_domain_count = item->domain_count;
+    info->header_count = item->header_count;
     char *data = take(room, item->private_data.size + 1);
     if (item->private_data.size)
         memcpy(data, item->private_data.data, item->private_data.size);

@@ -55,6 +55,9 @@ struct cordon_guest_create {
     bool network;
     const char *const *allowed_domains;
     size_t allowed_domain_count;
+    const char *const *headers; /* put into its requests, each "HOST NAME: VALUE" (core/egress.h). Secrets: kept sealed,
+                                   never told */
+    size_t header_count;
     uint64_t ttl_ms; /* 0: none */
     enum cordon_guest_end at_end;
     uint64_t idle_pause_ms;           /* 0: never */
@@ -76,6 +79,7 @@ struct cordon_guest_info {
     bool network;
     const char *const *allowed_domains;
     size_t allowed_domain_count;
+    size_t header_count; /* how many are put into its requests */
     enum cordon_isolation isolation;
     int64_t created_us, started_us; /* started: created or last resumed */
     int64_t paused_us;              /* when IS_PAUSED */
@@ -137,9 +141,15 @@ int cordon_guests_extend(const char *tenant, const char *id, uint64_t ttl_ms, bo
 int cordon_guests_set_idle_pause(const char *tenant, const char *id, uint64_t idle_pause_ms, struct cordon_error *err);
 /* Replaces the door's private data. */
 int cordon_guests_set_private(const char *tenant, const char *id, struct cordon_bytes data, struct cordon_error *err);
-/* Replaces what the guest may reach, at once. UNSUPPORTED where the backend can't. */
-int cordon_guests_set_network(const char *tenant, const char *id, bool network, const char *const *allowed_domains,
-                              size_t count, struct cordon_error *err);
+/* Replaces what the guest may reach and which headers are put into its requests, at once: connections that no longer
+ * fit are cut. UNSUPPORTED where the backend can't. */
+struct cordon_guest_network {
+    bool on;
+    const char *const *allowed_domains, *const *headers; /* as in cordon_guest_create */
+    size_t allowed_domain_count, header_count;
+};
+int cordon_guests_set_network(const char *tenant, const char *id, const struct cordon_guest_network *network,
+                              struct cordon_error *err);
 /* What its connections came to, and its egress log (a JSON array, appended). UNSUPPORTED where the backend can't. */
 int cordon_guests_egress(const char *tenant, const char *id, struct cordon_egress_counts *counts,
                          struct cordon_buf *log, struct cordon_error *err);
@@ -234,7 +244,12 @@ struct cordon_guest_registry {
     void *context;
     int (*put)(void *context, const char *id, const char *record, size_t size, struct cordon_error *err);
     int (*remove)(void *context, const char *id, struct cordon_error *err);
-    /* row must not call the registry. */
+    /* Secrets of a record: appended sealed, or opened again. name is bound to them. */
+    int (*seal)(void *context, const char *name, const char *text, size_t size, struct cordon_buf *to,
+                struct cordon_error *err);
+    int (*open)(void *context, const char *name, const void *sealed, size_t size, struct cordon_buf *to,
+                struct cordon_error *err);
+    /* row may call open, and nothing else of the registry. */
     int (*each)(void *context, void (*row)(void *row_context, const char *id, const char *record, size_t size),
                 void *row_context, struct cordon_error *err);
 };

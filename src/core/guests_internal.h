@@ -20,6 +20,7 @@
 
 #define CORDON_GUEST_BUCKETS 1024u
 #define CORDON_GUEST_NOTES 200u
+#define CORDON_GUEST_DOMAINS_MAX 256u
 
 struct cordon_note {
     int64_t at_us;
@@ -47,6 +48,8 @@ struct cordon_guest_item {
     bool network;
     char **domains;
     size_t domain_count;
+    char **headers; /* secrets: wiped */
+    size_t header_count;
     enum cordon_isolation isolation;
     int64_t created_us, started_us, paused_us, ends_us, ttl_us, left_us, active_us, gone_us;
     uint64_t idle_pause_ms;
@@ -92,6 +95,12 @@ bool cordon_guest_may_have_network(const struct cordon_guest_item *item);
 /* What the item's network and domains mean behind its door. Free with _done. */
 int cordon_guest_network_policy(const struct cordon_guest_item *item, struct cordon_egress_policy *ret,
                                 struct cordon_error *err);
+/* A copy of texts; NULL: no memory. texts_free wipes it. */
+char **cordon_guest_texts_copy(const char *const *texts, size_t count);
+void cordon_guest_texts_free(char **texts, size_t count);
+/* env and what makes its programs trust the authority for hosts with headers; *ret is to be freed, NULL: env does. */
+int cordon_guest_trust(struct cordon_guest_item *item, const char *const *env, size_t count, const char ***ret,
+                       size_t *ret_count, struct cordon_error *err);
 void cordon_guest_network_restore(struct cordon_guest_item *item); /* of a guest that was adopted */
 
 int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct cordon_guest_item **ret,

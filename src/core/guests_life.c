@@ -85,7 +85,10 @@ static int judge(const struct cordon_guest_create *create, const struct cordon_l
 {
     char language[32];
     struct cordon_capabilities caps = cordon_registry_capabilities(backend);
-    struct cordon_run_request run = {.door = create->door, .memory_asked = create->memory_bytes != 0};
+    struct cordon_run_request run = {.door = create->door,
+                                     .memory_asked = create->memory_bytes != 0,
+                                     .headers = create->headers,
+                                     .header_count = create->header_count};
     (void)snprintf(language, sizeof language, "%.*s", (int)strcspn(caps.languages ? caps.languages : "", ","),
                    caps.languages ? caps.languages : "");
     run.request = (struct cordon_request){.language = language,
@@ -144,6 +147,10 @@ static bool copy_lists(const struct cordon_guest_create *create, struct cordon_g
         if (!pair->key || !pair->value)
             return false;
     }
+    item->headers = cordon_guest_texts_copy(create->headers, create->header_count);
+    item->header_count = item->headers ? create->header_count : 0;
+    if (!item->headers)
+        return false;
     for (size_t i = 0; i < create->allowed_domain_count; i++)
         if (!(item->domains[item->domain_count++] = copy(create->allowed_domains[i])))
             return false;

@@ -21,11 +21,32 @@ bool cordon_guest_may_have_network(const struct cordon_guest_item *item)
            cordon_settings_bool(cordon_guests.settings, item->door, CORDON_SET_ALLOW_NETWORK);
 }
 
+static int make_policy(const struct cordon_guest_item *item, const struct cordon_guest_network *network,
+                       struct cordon_egress_policy *ret, struct cordon_error *err)
+{
+    const struct cordon_settings *settings = cordon_guests.settings;
+    struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
+    int r = cordon_egress_policy_for(settings, item->door, network->on, network->allowed_domains,
+                                     network->allowed_domain_count, &policy, err);
+    if (r == 0)
+        r = cordon_egress_policy_add_headers(&policy, settings, item->door, network->headers, network->header_count,
+                                             err);
+    if (r < 0)
+        cordon_egress_policy_done(&policy);
+    else
+        *ret = policy;
+    return r;
+}
+
 int cordon_guest_network_policy(const struct cordon_guest_item *item, struct cordon_egress_policy *ret,
                                 struct cordon_error *err)
 {
-    return cordon_egress_policy_for(cordon_guests.settings, item->door, item->network,
-                                    (const char *const *)item->domains, item->domain_count, ret, err);
+    const struct cordon_guest_network network = {.on = item->network,
+                                                 .allowed_domains = (const char *const *)item->domains,
+                                                 .allowed_domain_count = item->domain_count,
+                                                 .headers = (const char *const *)item->headers,
+                                                 .header_count = item->header_count};
+    return make_policy(item, &network, ret, err);
 }
 
 void cordon_guest_network_restore(struct cordon_guest_item *item)
@@ -43,84 +64,110 @@ void cordon_guest_network_restore(struct cordon_guest_item *item)
 }
 
 /* As for a run: is the network allowed here, and are the rules within the settings'? */
-static int judge(const struct cordon_guest_item *item, bool network, const char *const *domains, size_t count,
+static int judge(const struct cordon_guest_item *item, const struct cordon_guest_network *network,
                  struct cordon_error *err)
 {
-    struct cordon_run_request run = {.door = item->door};
-    run.request = (struct cordon_request){
-        .network = network, .allowed_domains = domains, .allowed_domain_count = count, .language = "python"};
-    if (count > 256)
-        return cordon_fail(err, -E2BIG, CORDON_ERROR_INVALID, "%zu egress rules: at most 256 are kept", count);
-    return network ? cordon_policy_check_declared(cordon_guests.settings, &run, item->backend, true, err) : 0;
+    struct cordon_run_request run = {
+        .door = item->door, .headers = network->headers, .header_count = network->header_count};
+    run.request = (struct cordon_request){.network = network->on,
+                                          .allowed_domains = network->allowed_domains,
+                                          .allowed_domain_count = network->allowed_domain_count,
+                                          .language = "python"};
+    if (network->allowed_domain_count > CORDON_GUEST_DOMAINS_MAX)
+        return cordon_fail(err, -E2BIG, CORDON_ERROR_INVALID, "%zu egress rules: at most %u are kept",
+                           network->allowed_domain_count, CORDON_GUEST_DOMAINS_MAX);
+    return network->on ? cordon_policy_check_declared(cordon_guests.settings, &run, item->backend, true, err) : 0;
 }
 
-static char **copy(const char *const *domains, size_t count)
+char **cordon_guest_texts_copy(const char *const *texts, size_t count)
 {
     char **copies = calloc(count + 1, sizeof *copies);
     for (size_t i = 0; copies && i < count; i++) {
-        copies[i] = strdup(domains[i]);
+        copies[i] = strdup(texts[i]);
         if (copies[i])
             continue;
-        while (i)
-            free(copies[--i]);
-        free(copies);
+        cordon_guest_texts_free(copies, i);
         return NULL;
     }
     return copies;
 }
 
-static void keep(struct cordon_guest_item *item, bool network, char **domains_take, size_t count)
+void cordon_guest_texts_free(char **texts, size_t count)
+{
+    for (size_t i = 0; texts && i < count; i++) {
+        explicit_bzero(texts[i], strlen(texts[i]));
+        free(texts[i]);
+    }
+    free(texts);
+}
+
+static void keep(struct cordon_guest_item *item, const struct cordon_guest_network *network, char **domains_take,
+                 char **headers_take)
 {
     cordon_guests_lock();
-    for (size_t i = 0; i < item->domain_count; i++)
-        free(item->domains[i]);
-    free(item->domains);
+    cordon_guest_texts_free(item->domains, item->domain_count);
+    cordon_guest_texts_free(item->headers, item->header_count);
     item->domains = domains_take;
-    item->domain_count = count;
-    item->network = network;
+    item->domain_count = network->allowed_domain_count;
+    item->headers = headers_take;
+    item->header_count = network->header_count;
+    item->network = network->on;
     cordon_guests_unlock();
     cordon_guest_save(item);
 }
 
-static int change(struct cordon_guest_item *item, bool network, const char *const *domains, size_t count,
-                  struct cordon_error *err)
+static int change(struct cordon_guest_item *item, const struct cordon_guest_network *network, struct cordon_error *err)
 {
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
-    if (!network && !item->network && !count)
+    if (!network->on && !item->network && !network->allowed_domain_count && !network->header_count)
         return 0; /* it has none, and goes on having none: any backend holds that */
     if (!HAS(item->backend, guest_network))
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
                            "what the guest %s may reach can't be changed by its backend %s", item->id,
                            item->backend_name);
-    int r = judge(item, network, domains, count, err);
+    int r = judge(item, network, err);
     if (r == 0)
-        r = cordon_egress_policy_for(cordon_guests.settings, item->door, network, domains, count, &policy, err);
-    char **copies = r == 0 ? copy(domains, count) : NULL;
-    if (r == 0 && !copies)
+        r = make_policy(item, network, &policy, err);
+    char **domains = r == 0 ? cordon_guest_texts_copy(network->allowed_domains, network->allowed_domain_count) : NULL;
+    char **headers = r == 0 ? cordon_guest_texts_copy(network->headers, network->header_count) : NULL;
+    if (r == 0 && (!domains || !headers))
         r = cordon_fail_errno(err, -ENOMEM, "keep the egress rules of the guest %s", item->id);
     if (r == 0)
         r = item->backend->guest_network(item->handle, &policy, err);
     cordon_egress_policy_done(&policy);
     if (r == 0) {
-        keep(item, network, copies, count);
+        keep(item, network, domains, headers);
         return 0;
     }
-    for (size_t i = 0; copies && i < count; i++)
-        free(copies[i]);
-    free(copies);
+    cordon_guest_texts_free(domains, network->allowed_domain_count);
+    cordon_guest_texts_free(headers, network->header_count);
     return r;
 }
 
-int cordon_guests_set_network(const char *tenant, const char *id, bool network, const char *const *allowed_domains,
-                              size_t count, struct cordon_error *err)
+int cordon_guests_set_network(const char *tenant, const char *id, const struct cordon_guest_network *network,
+                              struct cordon_error *err)
 {
     struct cordon_guest_item *item;
     int r = cordon_guest_pin(tenant, id, false, &item, err);
     if (r < 0)
         return r;
-    r = change(item, network, allowed_domains, count, err);
+    r = change(item, network, err);
     cordon_guest_unpin(item);
     return r;
+}
+
+int cordon_guest_trust(struct cordon_guest_item *item, const char *const *env, size_t count, const char ***ret,
+                       size_t *ret_count, struct cordon_error *err)
+{
+    *ret = NULL;
+    *ret_count = count;
+    cordon_guests_lock();
+    bool headers = item->header_count > 0;
+    cordon_guests_unlock();
+    if (!headers || !cordon_settings_bool(cordon_guests.settings, item->door, CORDON_SET_EGRESS_CA))
+        return 0;
+    *ret = cordon_egress_trust(env, count, ret_count);
+    return *ret ? 0 : cordon_fail_errno(err, -ENOMEM, "start a program in the guest %s", item->id);
 }
 
 static void take_log(void *context, const char *log, size_t size)

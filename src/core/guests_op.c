@@ -73,12 +73,21 @@ static int open_pinned(struct cordon_guest_item *item, const struct cordon_opera
     if (!item->backend->guest_open)
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED, "the backend %s has no operations in guests",
                            item->backend_name);
-    int r = take_place(item, err);
-    if (r < 0)
-        return r;
-    r = item->backend->guest_open(item->handle, operation, ret, err);
-    if (r < 0)
-        give_place(item);
+    struct cordon_operation own = *operation;
+    const char **env = NULL;
+    int r = operation->kind == CORDON_OP_EXEC
+                ? cordon_guest_trust(item, operation->env, operation->env_count, &env, &own.env_count, err)
+                : 0;
+    if (r == 0)
+        r = take_place(item, err);
+    if (env)
+        own.env = env;
+    if (r == 0) {
+        r = item->backend->guest_open(item->handle, &own, ret, err);
+        if (r < 0)
+            give_place(item);
+    }
+    free(env);
     return r;
 }
 

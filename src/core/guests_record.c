@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A guest as the registry keeps it: a JSON object. What is not understood is left out; a guest without the needed
  * members is not taken in. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "core/guests_internal.h"
 #include "core/value.h"
 
@@ -42,6 +44,25 @@ static void write_text(struct cordon_json *json, const char *key, const char *te
     cordon_json_text(json, text ? text : "");
 }
 
+/* Joined and sealed. Where that fails a restart knows nothing of them, which is said then. */
+static void write_headers(struct cordon_json *json, const struct cordon_guest_item *item)
+{
+    const struct cordon_guest_registry *registry = cordon_guests.registry;
+    struct cordon_buf text = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX), sealed = CORDON_BUF_INIT(RECORD_MAX);
+    struct cordon_error err = {0};
+    if (!item->header_count || !registry || !registry->seal)
+        return;
+    for (size_t i = 0; i < item->header_count; i++)
+        (void)cordon_buf_appendf(&text, "%s\n", item->headers[i]); /* sticky */
+    int r = text.failed ? -ENOMEM : registry->seal(registry->context, item->id, text.data, text.size, &sealed, &err);
+    if (r < 0)
+        cordon_log_error("the headers of a guest are not kept beyond this process", &err);
+    cordon_json_key(json, "headers");
+    cordon_json_base64(json, r < 0 ? "" : sealed.data, r < 0 ? 0 : sealed.size);
+    cordon_buf_wipe(&text);
+    cordon_buf_done(&sealed);
+}
+
 void cordon_guest_record_write(const struct cordon_guest_item *item, struct cordon_buf *to)
 {
     struct cordon_json json = {.buf = to};
@@ -66,6 +87,7 @@ void cordon_guest_record_write(const struct cordon_guest_item *item, struct cord
     for (size_t i = 0; i < item->domain_count; i++)
         cordon_json_text(&json, item->domains[i]);
     cordon_json_array_end(&json);
+    write_headers(&json, item);
     cordon_json_key(&json, "private");
     cordon_json_base64(&json, item->private_data.data, item->private_data.size);
     cordon_json_object_end(&json);
@@ -110,12 +132,43 @@ static void read_domains(const struct cordon_value *value, struct cordon_guest_i
 {
     struct cordon_value_walk walk = cordon_value_walk(value);
     struct cordon_value key, member;
-    item->domains = calloc(256, sizeof *item->domains);
-    while (item->domains && item->domain_count < 256 && cordon_value_next(&walk, &key, &member)) {
+    item->domains = calloc(CORDON_GUEST_DOMAINS_MAX, sizeof *item->domains);
+    while (item->domains && item->domain_count < CORDON_GUEST_DOMAINS_MAX && cordon_value_next(&walk, &key, &member)) {
         char *text = text_of(&member);
         if (text)
             item->domains[item->domain_count++] = text;
     }
+}
+
+static void take_headers(struct cordon_guest_item *item, char *text)
+{
+    const char *items[CORDON_EGRESS_HEADERS_MAX];
+    size_t count = 0;
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line && count < CORDON_EGRESS_HEADERS_MAX;
+         line = strtok_r(NULL, "\n", &rest))
+        items[count++] = line;
+    item->headers = cordon_guest_texts_copy(items, count);
+    item->header_count = item->headers ? count : 0;
+}
+
+static void read_headers(const struct cordon_value *value, struct cordon_guest_item *item)
+{
+    const struct cordon_guest_registry *registry = cordon_guests.registry;
+    struct cordon_buf sealed = CORDON_BUF_INIT(RECORD_MAX), clear = CORDON_BUF_INIT(RECORD_MAX);
+    struct cordon_error err = {0};
+    cordon_autofree char *text = text_of(value);
+    if (item->headers || !text || !registry || !registry->open)
+        return;
+    int r = cordon_buf_unbase64(&sealed, text, strlen(text));
+    if (r >= 0 && sealed.size)
+        r = registry->open(registry->context, item->id, sealed.data, sealed.size, &clear, &err);
+    if (r < 0)
+        cordon_log_error("the headers of a guest are lost: set what it may reach again", &err);
+    if (clear.size)
+        take_headers(item, clear.data);
+    cordon_buf_done(&sealed);
+    cordon_buf_wipe(&clear);
 }
 
 static void read_private(const struct cordon_value *value, struct cordon_guest_item *item)
@@ -149,6 +202,8 @@ static void read_member(struct cordon_guest_item *item, const struct cordon_valu
         read_metadata(value, item);
     if (cordon_value_equals(key, "domains") && value->kind == CORDON_VALUE_ARRAY)
         read_domains(value, item);
+    if (cordon_value_equals(key, "headers"))
+        read_headers(value, item);
     if (cordon_value_equals(key, "private"))
         read_private(value, item);
     if (!cordon_value_integer(value, &number))

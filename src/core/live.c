@@ -46,6 +46,7 @@ struct cordon_live {
     struct cordon_buf kept[2];
     const char *domains[CORDON_DOMAINS_MAX];
     struct cordon_egress_policy egress;
+    const char **env; /* the request's and what makes programs trust our authority; NULL: the request's alone */
 };
 
 static atomic_bool stopping;
@@ -144,6 +145,22 @@ static int fail_over(const struct cordon_settings *settings, const struct cordon
     return err->code;
 }
 
+/* What its guest may reach, and, where headers are put into its requests, trusts. */
+static int set_egress(struct cordon_live *live, const struct cordon_run_request *run, struct cordon_error *err)
+{
+    const struct cordon_request *request = &run->request;
+    int r = cordon_egress_policy_for(live->settings, run->door, request->network, request->allowed_domains,
+                                     request->allowed_domain_count, &live->egress, err);
+    if (r == 0)
+        r = cordon_egress_policy_add_headers(&live->egress, live->settings, run->door, run->headers, run->header_count,
+                                             err);
+    if (r < 0 || !run->header_count || !cordon_settings_bool(live->settings, run->door, CORDON_SET_EGRESS_CA))
+        return r;
+    live->env = cordon_egress_trust(request->env, request->env_count, &live->request.env_count);
+    live->request.env = live->env;
+    return live->env ? 0 : cordon_fail_errno(err, -ENOMEM, "start a run");
+}
+
 static int open_live(const struct cordon_settings *settings, const struct cordon_run_request *run,
                      struct cordon_live **ret, struct cordon_error *err)
 {
@@ -170,9 +187,9 @@ static int open_live(const struct cordon_settings *settings, const struct cordon
     live->backend = backend;
     live->request = run->request;
     live->opened_us = cordon_now_us();
-    r = cordon_egress_policy_for(settings, run->door, run->request.network, run->request.allowed_domains,
-                                 run->request.allowed_domain_count, &live->egress, err);
+    r = set_egress(live, run, err);
     if (r < 0) {
+        cordon_egress_policy_done(&live->egress);
         free(live);
         return r;
     }
@@ -341,6 +358,7 @@ void cordon_live_close(struct cordon_live *live)
         return;
     give_back(live);
     cordon_egress_policy_done(&live->egress);
+    free(live->env);
     cordon_buf_wipe(&live->kept[0]);
     cordon_buf_wipe(&live->kept[1]);
     free(live);

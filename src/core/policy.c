@@ -175,6 +175,16 @@ static int check_domains(const struct question *q)
     return 0;
 }
 
+static int check_headers(const struct question *q)
+{
+    if (!q->run->header_count || q->caps.egress_headers)
+        return 0;
+    return refuse(q,
+                  "the request puts headers into requests (egress_headers) and the backend %s (%s) can't; one without "
+                  "would be accepted",
+                  q->backend, name_of(q, CORDON_SET_BACKEND));
+}
+
 static int check_timeout(const struct question *q)
 {
     uint64_t cap_ms = 1000ull * q->caps.max_timeout_s;
@@ -323,8 +333,8 @@ static int check(const struct cordon_settings *settings, const struct cordon_run
 int cordon_policy_check_declared(const struct cordon_settings *settings, const struct cordon_run_request *request,
                                  const struct cordon_backend *backend, bool named, struct cordon_error *err)
 {
-    static int (*const rules[])(const struct question *) = {check_isolation, check_egress,     check_domains,
-                                                            check_timeout,   check_exceptions, NULL};
+    static int (*const rules[])(const struct question *) = {
+        check_isolation, check_egress, check_domains, check_headers, check_timeout, check_exceptions, NULL};
     return check(settings, request, backend, named, rules, err);
 }
 

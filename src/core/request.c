@@ -58,6 +58,9 @@ void *cordon_run_request_alloc(struct cordon_run_request *request, size_t size)
 void cordon_run_request_done(struct cordon_run_request *request)
 {
     struct block *block = request->arena;
+    for (size_t i = 0; block && i < request->header_count; i++)
+        explicit_bzero((void *)(uintptr_t)request->headers[i], strlen(request->headers[i]));
+    request->header_count = 0;
     while (block) {
         struct block *next = block->next;
         free(block);
@@ -365,6 +368,23 @@ static int check_domains(const struct cordon_request *request, struct cordon_err
     return r;
 }
 
+/* Their form, and whether the rules allow their hosts. */
+static int check_headers(const struct cordon_settings *settings, const struct cordon_run_request *run,
+                         struct cordon_error *err)
+{
+    struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
+    int r = run->header_count
+                ? cordon_egress_policy_for(settings, run->door, run->request.network, run->request.allowed_domains,
+                                           run->request.allowed_domain_count, &policy, err)
+                : 0;
+    if (r == 0)
+        r = cordon_egress_policy_add_headers(&policy, settings, run->door, run->headers, run->header_count, err);
+    if (r < 0)
+        cordon_error_context(err, "egress_headers");
+    cordon_egress_policy_done(&policy);
+    return r;
+}
+
 static int check_limits(const struct cordon_settings *settings, const struct cordon_run_request *run,
                         struct cordon_error *err)
 {
@@ -404,5 +424,7 @@ int cordon_run_request_check(const struct cordon_settings *settings, const struc
         r = check_env(&request->request, err);
     if (r == 0)
         r = check_files(&request->request, err);
-    return r < 0 ? r : check_domains(&request->request, err);
+    if (r == 0)
+        r = check_domains(&request->request, err);
+    return r < 0 ? r : check_headers(settings, request, err);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/egress.h"
 #include "core/value.h"
 
 #define MIB (1024ll * 1024)
@@ -404,6 +405,17 @@ static int read_domains(struct reader *reader, const struct cordon_value *value)
     return r;
 }
 
+static void *take(void *run, size_t size)
+{
+    return cordon_run_request_alloc(run, size);
+}
+
+static int read_headers(struct reader *reader, const struct cordon_value *value)
+{
+    return cordon_egress_headers_read(value, reader->field, take, reader->run, &reader->run->headers,
+                                      &reader->run->header_count, reader->err);
+}
+
 static int read_backend(struct reader *reader, const struct cordon_value *value)
 {
     const char *name;
@@ -449,6 +461,7 @@ static const struct field {
     {"disk_mb", read_disk},
     {"network", read_network},
     {"allowed_domains", read_domains},
+    {"egress_headers", read_headers},
     {"artifacts", read_artifacts},
     {"backend", read_backend},
     {"template", read_template},

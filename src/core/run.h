@@ -19,6 +19,9 @@ struct cordon_run_request {
     char subject[32];      /* whose key asks for it; "": nobody's in particular */
     bool by_operator;  /* the command line runs it itself, for the person at it: may name `none` without a setting */
     bool memory_asked; /* the memory limit is the request's own, so a backend that can't hold it is refused */
+    const char *const
+        *headers; /* put into requests of its programs, each "HOST NAME: VALUE": secrets (core/egress.h) */
+    size_t header_count;
     void *arena;
 };
 

@@ -43,6 +43,7 @@ static void write_capabilities(struct cordon_json *json, const struct cordon_cap
     write_flag(json, "deny_all_egress", caps->deny_all_egress);
     write_flag(json, "network", caps->network);
     write_flag(json, "domain_allowlist", caps->domain_allowlist);
+    write_flag(json, "egress_headers", caps->egress_headers);
     write_flag(json, "guests", caps->guests);
     write_flag(json, "files", caps->files);
     write_flag(json, "artifacts", caps->artifacts);

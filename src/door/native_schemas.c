@@ -43,6 +43,8 @@ static const char run[] =
     "\"disk_mb\":" DOC("integer", "Size of its private files in MiB.") ","
     "\"network\":" DOC("boolean", "Off by default.") ","
     "\"allowed_domains\":" STRINGS ","
+    "\"egress_headers\":{\"type\":\"object\",\"writeOnly\":true,\"additionalProperties\":{\"type\":\"object\",\"additionalProperties\":"
+    STRING "},\"description\":\"Put into requests to a host, without being in the guest: {HOST: {NAME: VALUE}}.\"},"
     "\"artifacts\":" DOC("boolean", "Return files from artifacts/ and files newly written to the working directory.") ","
     "\"backend\":" DOC("string", "The daemon's default where it is left out.") ","
     "\"template\":" DOC("string", "What its guest starts from, made by `cordon template`; the default one where left out.") ","
@@ -83,7 +85,7 @@ static const char backends[] =
     "{\"type\":\"object\",\"required\":[\"backends\"],\"properties\":{\"backends\":{\"type\":\"array\",\"items\":{"
     "\"type\":\"object\",\"required\":[\"name\",\"able\",\"capabilities\"],\"properties\":{\"name\":" STRING ","
     "\"able\":" BOOLEAN ",\"reason\":" STRING ",\"capabilities\":{\"type\":\"object\",\"properties\":{"
-    "\"isolation\":" ISOLATIONS ",\"deny_all_egress\":" BOOLEAN ",\"network\":" BOOLEAN ",\"domain_allowlist\":" BOOLEAN ","
+    "\"isolation\":" ISOLATIONS ",\"deny_all_egress\":" BOOLEAN ",\"network\":" BOOLEAN ",\"domain_allowlist\":" BOOLEAN ",\"egress_headers\":" BOOLEAN ","
     "\"guests\":" BOOLEAN ",\"files\":" BOOLEAN ",\"artifacts\":" BOOLEAN ",\"streaming\":" BOOLEAN ","
     "\"memory_limit\":" BOOLEAN ",\"pids_limit\":" BOOLEAN ",\"cpu_limit\":" BOOLEAN ",\"agent_protected\":" BOOLEAN ","
     "\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS "}}}}}}}";

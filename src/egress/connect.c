@@ -17,17 +17,25 @@ static struct cordon_loop *loop_of(const struct cordon_connection *connection)
     return &connection->session->egress->loop;
 }
 
+void cordon_connection_established(struct cordon_connection *connection)
+{
+    connection->entry = cordon_egress_log_allowed(&connection->session->log, connection->name, &connection->connected,
+                                                  connection->port, connection->has_rule ? &connection->rule : NULL);
+}
+
 static void established(struct cordon_connection *connection)
 {
     int on = 1;
-    struct cordon_session *session = connection->session;
     cordon_timer_cancel(loop_of(connection), &connection->timer);
     connection->state = CORDON_RELAYING;
     /* Small answers are not to wait for an acknowledgement, neither here nor there. */
     (void)setsockopt(connection->server.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(connection->guest.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    connection->entry = cordon_egress_log_allowed(&session->log, connection->name, &connection->connected,
-                                                  connection->port, connection->has_rule ? &connection->rule : NULL);
+    if (connection->intercept) {
+        cordon_intercept_connected(connection);
+        return;
+    }
+    cordon_connection_established(connection);
     connection->guest.on_event(&connection->guest, 0); /* what was said meanwhile */
 }
 

@@ -44,6 +44,7 @@ static void free_connection(struct cordon_connection *connection)
         connection->job->tcp = NULL; /* its answer goes nowhere */
         cordon_job_drop(CORDON_TAKE(connection->job));
     }
+    cordon_intercept_done(connection);
     cordon_flow_done(session->egress, &connection->up);
     cordon_flow_done(session->egress, &connection->down);
     cordon_source_close(loop, &connection->guest);
@@ -137,7 +138,32 @@ static int receive(struct cordon_connection *connection)
     return n ? 1 : -EPIPE;
 }
 
-/* False: it was cut. */
+/* Named by what it said itself (mode OPEN with headers): now it must fit as a name. False: it was cut. */
+static bool judge_told(struct cordon_connection *connection)
+{
+    const struct cordon_egress_rule *rule = NULL;
+    if (connection->by_name || !*connection->name)
+        return true;
+    connection->by_name = true;
+    if (decide(connection, &rule) == CORDON_EGRESS_ALLOW)
+        return true;
+    cordon_connection_cut(connection, true, rule, "the name is not allowed");
+    return false;
+}
+
+/* False, as after a cut: it goes on by itself from here. */
+static bool intercept(struct cordon_connection *connection)
+{
+    if (!judge_told(connection))
+        return false;
+    if (cordon_intercept_begin(connection))
+        cordon_intercept_event(connection);
+    else
+        cordon_connection_cut(connection, true, NULL, "no memory for TLS");
+    return false;
+}
+
+/* False: it was cut, or goes on within TLS. */
 static bool look(struct cordon_connection *connection)
 {
     char why[160] = "";
@@ -149,6 +175,8 @@ static bool look(struct cordon_connection *connection)
         case CORDON_LOOK_BAD:
             cordon_connection_cut(connection, true, NULL, why);
             return false;
+        case CORDON_LOOK_TLS:
+            return intercept(connection);
         case CORDON_LOOK_PASSED:
             break;
         }
@@ -170,25 +198,19 @@ static bool look(struct cordon_connection *connection)
     return false;
 }
 
-/* Named by what it said itself (mode OPEN with headers): now it must fit as a name. */
-static bool judge_told(struct cordon_connection *connection)
-{
-    const struct cordon_egress_rule *rule = NULL;
-    if (connection->by_name || !*connection->name)
-        return true;
-    connection->by_name = true;
-    if (decide(connection, &rule) == CORDON_EGRESS_ALLOW)
-        return true;
-    cordon_connection_cut(connection, true, rule, "the name is not allowed");
-    return false;
-}
-
 static void on_guest(struct cordon_source *source, uint32_t events)
 {
     struct cordon_connection *connection = CORDON_OWNER(struct cordon_connection, guest, source);
     bool broken = false;
     if (connection->state == CORDON_ASKING) {
         cordon_answer_tcp(connection);
+        return;
+    }
+    if (connection->intercept) {
+        if (events & EPOLLERR && connection->state != CORDON_RELAYING)
+            cordon_connection_cut(connection, false, NULL, "the guest reset it");
+        else
+            cordon_intercept_event(connection);
         return;
     }
     if (!connection->passed) {
@@ -221,6 +243,10 @@ static void on_server(struct cordon_source *source, uint32_t events)
         cordon_connect_event(connection);
         return;
     }
+    if (connection->intercept) {
+        cordon_intercept_event(connection);
+        return;
+    }
     if (cordon_relay(connection, &broken))
         cordon_relay_watch(connection);
     else if (broken)
@@ -232,7 +258,7 @@ static void on_server(struct cordon_source *source, uint32_t events)
 static void on_due(struct cordon_timer *timer)
 {
     struct cordon_connection *connection = CORDON_OWNER(struct cordon_connection, timer, timer);
-    if (connection->state == CORDON_ASKING)
+    if (connection->state == CORDON_ASKING || cordon_intercept_lingers(connection))
         cordon_connection_end(connection);
     else if (connection->state == CORDON_LOOKING)
         cordon_connection_cut(connection, true, NULL, "it named no host in time");
@@ -319,7 +345,10 @@ void cordon_connection_accept(struct cordon_session *session, int fd_take)
     if (connection->state == CORDON_ASKING)
         return; /* its event comes */
     bool looked_at = must_be_looked_at(connection);
-    bool first = connection->port == 80 || connection->port == 443; /* it must speak first, and is judged before */
+    /* It must speak first, and is judged before: on these ports, and where requests get headers. */
+    bool first =
+        connection->port == 80 || connection->port == 443 ||
+        (connection->by_name && cordon_egress_policy_has_header(&session->policy, connection->name, connection->port));
     connection->passed = !looked_at;
     if (!looked_at || !first)
         cordon_connect_begin(connection);

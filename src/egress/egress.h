@@ -13,7 +13,7 @@
  *               server can steer a guest to an address of its choosing.
  *   job         a DNS question on its way (answer.c); lookup: one of ours to the name servers (resolve.c).
  *   connection  of a guest (connection.c): looked at (look.c: TLS server name, HTTP Host), judged, connected to what we
- *               resolved (connect.c), relayed (relay.c).
+ *               resolved (connect.c), relayed (relay.c); or, where requests get headers, intercepted (intercept.c).
  *
  * All that a guest can make grow is bounded: connections by a setting, names, jobs and log entries by constants, bytes
  * held before a decision by CORDON_HELLO_MAX and CORDON_HEAD_MAX, bytes on their way by pipes.
@@ -152,10 +152,11 @@ struct cordon_connection {
     struct cordon_egress_address connected;
     struct cordon_waiter waiter;
     struct cordon_timer timer;
-    struct cordon_flow up, down; /* guest to server, server to guest */
-    struct cordon_job *job;      /* ASKING: under way */
-    bool answering;              /* ASKING: within cordon_answer_tcp */
-    uint64_t entry;              /* in the log */
+    struct cordon_flow up, down;        /* guest to server, server to guest */
+    struct cordon_intercept *intercept; /* within TLS, since its host's requests get headers; NULL: not */
+    struct cordon_job *job;             /* ASKING: under way */
+    bool answering;                     /* ASKING: within cordon_answer_tcp */
+    uint64_t entry;                     /* in the log */
     struct cordon_connection *previous, *next;
 };
 
@@ -169,9 +170,19 @@ void cordon_connection_end(struct cordon_connection *connection); /* in order */
 bool cordon_connection_judge_again(struct cordon_connection *connection);
 void cordon_connection_log(struct cordon_connection *connection, const char *why); /* its bytes so far */
 
-/* look.c: judges what the guest said first. MORE: wait; READ: passed (in was moved to out); BAD: *why. */
-enum cordon_look { CORDON_LOOK_MORE = 0, CORDON_LOOK_PASSED, CORDON_LOOK_BAD };
+/* look.c: judges what the guest said first. MORE: wait; PASSED (in was moved to out); TLS: its requests get headers,
+ * and it is to be intercepted; BAD: *why. */
+enum cordon_look { CORDON_LOOK_MORE = 0, CORDON_LOOK_PASSED, CORDON_LOOK_TLS, CORDON_LOOK_BAD };
 enum cordon_look cordon_look(struct cordon_connection *connection, char why[160]);
+enum cordon_look cordon_look_http(struct cordon_connection *connection, char why[160]); /* as one of HTTP */
+
+/* intercept.c. begin: false: no memory, and it is to be cut. event, connected: may end the connection. */
+bool cordon_intercept_begin(struct cordon_connection *connection);
+void cordon_intercept_event(struct cordon_connection *connection);
+void cordon_intercept_connected(struct cordon_connection *connection);
+bool cordon_intercept_lingers(const struct cordon_connection *connection); /* its answer was given */
+void cordon_intercept_done(struct cordon_connection *connection);
+void cordon_connection_established(struct cordon_connection *connection); /* logs it; in connect.c */
 
 /* connect.c */
 void cordon_connect_begin(struct cordon_connection *connection); /* resolves where needed; may end the connection */
@@ -243,7 +254,8 @@ bool cordon_egress_guest_may_ask(struct cordon_session *session);
 struct cordon_egress {
     struct cordon_loop loop;
     struct cordon_resolver *resolver;
-    struct cordon_egress_rule *ranges; /* of the operator */
+    struct cordon_authority *authority; /* NULL: no headers within TLS */
+    struct cordon_egress_rule *ranges;  /* of the operator */
     size_t range_count;
     unsigned connections_max, log_entries; /* of a guest */
     unsigned connection_count, connections_in_all_max;

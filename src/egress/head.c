@@ -90,6 +90,7 @@ static const char *read_request_line(struct text line, struct cordon_http_head *
         return "a request target with spaces";
     if (is((struct text){line.at, method}, "CONNECT"))
         return "the method CONNECT";
+    ret->echo = is((struct text){line.at, method}, "TRACE");
     ret->origin = *target.at == '/' || is(target, "*");
     if (ret->origin)
         return NULL;

@@ -23,6 +23,7 @@ struct cordon_http_head {
     char host[CORDON_EGRESS_NAME_SIZE];
     uint16_t port; /* that stands in Host; 0: none */
     bool websocket;
+    bool echo;   /* the method is TRACE: the answer is the request, its headers with it */
     bool origin; /* the target is a path; else absolute, and names the same host */
 };
 

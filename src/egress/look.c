@@ -69,6 +69,12 @@ static enum cordon_look another(char why[160], const char *what, const char *tol
     return CORDON_LOOK_BAD;
 }
 
+static bool gets_headers(const struct cordon_connection *connection)
+{
+    return *connection->name &&
+           cordon_egress_policy_has_header(&connection->session->policy, connection->name, connection->port);
+}
+
 static enum cordon_look look_tls(struct cordon_connection *connection, char why[160])
 {
     char told[CORDON_EGRESS_NAME_SIZE];
@@ -87,7 +93,13 @@ static enum cordon_look look_tls(struct cordon_connection *connection, char why[
 #ifdef CORDON_WEAKEN_SNI
     return pass(connection);
 #endif
-    return takes_name(connection, told) ? pass(connection) : another(why, "the TLS server name", told);
+    if (!takes_name(connection, told))
+        return another(why, "the TLS server name", told);
+    if (!gets_headers(connection))
+        return pass(connection);
+    if (!connection->session->egress->authority)
+        return bad(why, "TLS to a host whose requests get headers, and CORDON_EGRESS_CA is off");
+    return CORDON_LOOK_TLS;
 }
 
 static enum cordon_look rewrite(struct cordon_connection *connection, const struct cordon_http_head *head,
@@ -113,7 +125,7 @@ static enum cordon_look rewrite(struct cordon_connection *connection, const stru
     return CORDON_LOOK_PASSED;
 }
 
-static enum cordon_look look_http(struct cordon_connection *connection, char why[160])
+enum cordon_look cordon_look_http(struct cordon_connection *connection, char why[160])
 {
     struct cordon_http_head head;
     const char *wrong = NULL;
@@ -135,6 +147,8 @@ static enum cordon_look look_http(struct cordon_connection *connection, char why
         return *connection->name ? another(why, "the port of Host", head.host) : pass(connection);
     if (!takes_name(connection, head.host))
         return another(why, "the HTTP host", head.host);
+    if (head.echo && gets_headers(connection))
+        return bad(why, "HTTP with the method TRACE, to a host whose requests get headers");
     return *connection->name ? rewrite(connection, &head, why) : pass(connection);
 }
 
@@ -148,7 +162,7 @@ enum cordon_look cordon_look(struct cordon_connection *connection, char why[160]
     case KIND_TLS:
         return look_tls(connection, why);
     case KIND_HTTP:
-        return look_http(connection, why);
+        return cordon_look_http(connection, why);
     case KIND_OTHER:
         break;
     }

@@ -18,6 +18,8 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "core/state_path.h"
+#include "egress/authority.h"
 #include "egress/egress.h"
 #include "isolate/drop.h"
 #include "isolate/filter.h"
@@ -147,6 +149,18 @@ static int read_ranges(struct cordon_egress *egress, const struct cordon_setting
     return r;
 }
 
+static int read_authority(struct cordon_egress *egress, const struct cordon_settings *settings,
+                          struct cordon_error *err)
+{
+    char state[4096];
+    if (!cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_CA))
+        return 0;
+    int r = cordon_state_path(settings, state, sizeof state, err);
+    if (r == 0)
+        r = cordon_authority_load(state, &egress->authority, err);
+    return r == -ENOENT && egress->oneshot ? 0 : r; /* whoever runs one program with headers has it made before */
+}
+
 static int configure(struct cordon_egress *egress, const struct cordon_settings *settings, uid_t *uid,
                      struct cordon_error *err)
 {
@@ -167,6 +181,8 @@ static int configure(struct cordon_egress *egress, const struct cordon_settings 
     if (!cordon_outer_has_ids(*uid, 1))
         *uid = geteuid(); /* in a namespace with one id: without capabilities all the same */
     int r = read_ranges(egress, settings, err);
+    if (r == 0)
+        r = read_authority(egress, settings, err);
     return r < 0 ? r : cordon_resolver_new(&egress->loop, settings, &egress->resolver, err);
 }
 
@@ -261,6 +277,7 @@ static void done(struct cordon_egress *egress)
         cordon_close(&pipe->ends[1]);
         free(pipe);
     }
+    cordon_authority_free(egress->authority);
     free(egress->ranges);
     cordon_loop_done(&egress->loop);
 }

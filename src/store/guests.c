@@ -8,6 +8,7 @@
 
 #include "core/guests.h"
 #include "store/database.h"
+#include "store/secret.h"
 
 static const char *const texts[CORDON_GUEST_STATEMENT__COUNT] = {
     [CORDON_GUEST_PUT] = "INSERT INTO guests (id, record) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET record = ?2",
@@ -83,7 +84,32 @@ static int each(void *context, void (*row)(void *row_context, const char *id, co
     return r;
 }
 
+static int seal(void *context, const char *name, const char *text, size_t size, struct cordon_buf *to,
+                struct cordon_error *err)
+{
+    const struct cordon_store *store = context;
+    unsigned char key[CORDON_SECRET_KEY_SIZE];
+    int r = cordon_secret_key_load(store->folder, key, err);
+    if (r == 0)
+        r = cordon_secret_seal(key, name, text, size, to, err);
+    explicit_bzero(key, sizeof key);
+    return r;
+}
+
+static int open_sealed(void *context, const char *name, const void *sealed, size_t size, struct cordon_buf *to,
+                       struct cordon_error *err)
+{
+    const struct cordon_store *store = context;
+    unsigned char key[CORDON_SECRET_KEY_SIZE];
+    int r = cordon_secret_key_load(store->folder, key, err);
+    if (r == 0)
+        r = cordon_secret_open(key, name, sealed, size, to, err);
+    explicit_bzero(key, sizeof key);
+    return r;
+}
+
 struct cordon_guest_registry cordon_store_guests(struct cordon_store *store)
 {
-    return (struct cordon_guest_registry){.context = store, .put = put, .remove = drop, .each = each};
+    return (struct cordon_guest_registry){
+        .context = store, .put = put, .remove = drop, .seal = seal, .open = open_sealed, .each = each};
 }

@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "core/egress.h"
 #include "core/registry.h"
+#include "egress/authority.h"
 #include "http/server.h"
 #include "store/store.h"
 #include "supervisor/listen.h"
@@ -244,6 +245,23 @@ static int check_keys(struct supervisor *self, struct cordon_error *err)
         int code = r < 0 ? complain(err) : 0;
         _exit(fflush(stdout) == 0 ? code : 125);
     }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    self->status = WIFEXITED(status) ? WEXITSTATUS(status) : 125;
+    return 0;
+}
+
+/* In a process that ends, so that the key is in no other memory than the egress process's. */
+static int make_authority(struct supervisor *self, struct cordon_error *err)
+{
+    int status;
+    if (!cordon_settings_bool(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_CA))
+        return 0;
+    pid_t pid = fork();
+    if (pid < 0)
+        return cordon_fail_errno(err, -errno, "making the authority for hosts with headers");
+    if (pid == 0)
+        _exit(cordon_authority_make(self->state.path, err) < 0 ? complain(err) : 0);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
     self->status = WIFEXITED(status) ? WEXITSTATUS(status) : 125;
@@ -510,6 +528,8 @@ static int start(struct supervisor *self, struct cordon_error *err)
         r = open_listeners(self, err); /* before a first key is made and shown for nothing */
     if (r == 0)
         r = check_keys(self, err);
+    if (r == 0 && !self->status)
+        r = make_authority(self, err);
     if (r < 0 || self->status)
         return r;
     r = watch_signals(self, err);

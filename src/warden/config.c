@@ -6,15 +6,20 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "core/authority_file.h"
 #include "core/settings.h"
 #include "core/state_path.h"
 #include "core/template_file.h"
 #include "isolate/outer.h"
 #include "supervisor/roles.h"
+
+#define HOST_AUTHORITIES "/etc/ssl/certs/ca-certificates.crt"
+#define TRUST_MAX (4u << 20)
 
 static const char *text(const struct cordon_settings *settings, enum cordon_setting id)
 {
@@ -66,6 +71,32 @@ static int find_templates(const struct cordon_settings *settings, struct cordon_
         (void)snprintf(ret->templates, sizeof ret->templates, "%s" CORDON_TEMPLATES_FOLDER, state); /* fits */
     else if (!ret->oneshot)
         return cordon_state_path(settings, state, sizeof state, err);
+    return 0;
+}
+
+/* The authority for hosts with headers, by itself and behind what the host trusts: bytes, which nothing here reads. */
+static int read_trust(const struct cordon_settings *settings, struct cordon_warden_config *ret,
+                      struct cordon_error *err)
+{
+    char state[sizeof ret->templates];
+    struct stat st;
+    ret->authority = CORDON_BUF_INIT(TRUST_MAX);
+    ret->trust_bundle = CORDON_BUF_INIT(TRUST_MAX);
+    if (!cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_CA))
+        return 0;
+    int r = cordon_state_path(settings, state, sizeof state, err);
+    if (r == 0)
+        r = cordon_authority_file_read(state, CORDON_AUTHORITY_CERTIFICATE, &ret->authority, err);
+    if (r < 0)
+        return r == -ENOENT && ret->oneshot ? 0 : r; /* a run without headers needs none */
+    cordon_autoclose int fd = open(HOST_AUTHORITIES, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char *to = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size < (off_t)TRUST_MAX
+                   ? cordon_buf_reserve(&ret->trust_bundle, (size_t)st.st_size)
+                   : NULL;
+    if (to && cordon_read_full(fd, to, (size_t)st.st_size) == 0)
+        ret->trust_bundle.size = (size_t)st.st_size; /* else guests trust our authority alone */
+    if (cordon_buf_append(&ret->trust_bundle, ret->authority.data, ret->authority.size) < 0)
+        return cordon_fail_errno(err, -ENOMEM, "read the authority for hosts with headers");
     return 0;
 }
 
@@ -142,6 +173,8 @@ int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *
         return r;
     set_up_log(settings);
     r = find_templates(settings, ret, err);
+    if (r == 0)
+        r = read_trust(settings, ret, err);
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     ret->cpus = cpus > 0 ? (unsigned)cpus : 1;
     ret->outer_uid = geteuid();

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/trust.h"
 #include "core/template_file.h"
 #include "isolate/base.h"
 #include "isolate/root.h"
@@ -72,15 +73,22 @@ static void collect_folders(const struct cordon_warden_config *config, struct fo
 static struct cordon_root_spec root_spec(const struct cordon_warden_config *config, bool host_programs)
 {
     static struct folders folders;
-    static struct cordon_root_file files[4];
+    static struct cordon_root_file files[6];
+    size_t count = 4;
     files[0] = (struct cordon_root_file){"zygote.py", cordon_asset_zygote_py, CORDON_ASSET_SIZE(zygote_py)};
     files[1] = (struct cordon_root_file){"_cordon_zygote.so", cordon_asset_zygote_so, CORDON_ASSET_SIZE(zygote_so)};
     files[2] = (struct cordon_root_file){"driver.py", cordon_asset_driver_py, CORDON_ASSET_SIZE(driver_py)};
     files[3] = (struct cordon_root_file){"driver.js", cordon_asset_driver_js, CORDON_ASSET_SIZE(driver_js)};
+    if (config->authority.size) {
+        files[count++] =
+            (struct cordon_root_file){CORDON_TRUST_AUTHORITY, config->authority.data, config->authority.size};
+        files[count++] =
+            (struct cordon_root_file){CORDON_TRUST_BUNDLE, config->trust_bundle.data, config->trust_bundle.size};
+    }
     if (host_programs)
         collect_folders(config, &folders);
     return (struct cordon_root_spec){.files = files,
-                                     .file_count = sizeof files / sizeof *files,
+                                     .file_count = count,
                                      .folders = folders.list,
                                      .rootless = !config->root,
                                      .host_network = config->host_network};

@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/loop.h"
 #include "isolate/cgroup.h"
@@ -53,9 +54,10 @@ struct cordon_warden_config {
     uint32_t pids, cpu_percent, open_files;
     unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
     uint64_t orphan_us;
-    unsigned cpus;                           /* of the host */
-    struct cordon_interpreters interpreters; /* of the default template */
-    char templates[4096];                    /* folder of the made ones' files */
+    unsigned cpus;                             /* of the host */
+    struct cordon_interpreters interpreters;   /* of the default template */
+    struct cordon_buf authority, trust_bundle; /* PEM, for guests' trees; empty: none (base/trust.h) */
+    char templates[4096];                      /* folder of the made ones' files */
     unsigned templates_max;
     uint64_t template_bytes;
     char instance[64];           /* names the cgroups */

@@ -106,7 +106,8 @@ class Web(http.server.BaseHTTPRequestHandler):
         name = getattr(self.connection, "told", None)
         size = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(size)
-        log("http", to=self.connection.getsockname()[:2], sni=name, host=self.headers.get("Host"), path=self.path)
+        key = self.headers.get_all("X-Key")
+        log("http", to=self.connection.getsockname()[:2], sni=name, host=self.headers.get("Host"), path=self.path, key=key)
         if self.path.startswith("/files/"):
             path = os.path.join(FOLDER, "www", self.path[len("/files/") :].split("?")[0])
             if os.path.isdir(path):
@@ -244,6 +245,7 @@ for web in WEB["web"]:
     serve(Server(web, 2222, Banner))
     serve(Server(web, 7, Echo))
     serve(Server(web, 8081, Upgrade))
+    serve(Tls(web, 8444, Upgrade))
     if ":" not in web:
         serve(UdpServer((web, 443), AnyUdp))
         serve(UdpServer((web, 5000), AnyUdp))

@@ -387,6 +387,52 @@ static void the_settings_bound_what_a_request_names(void **state)
     cordon_settings_free(some);
 }
 
+static void headers_need_their_host_and_what_tls_needs(void **state)
+{
+    struct cordon_settings *without = settings((const char *const[]){NULL});
+    struct cordon_settings *with = settings((const char *const[]){"CORDON_EGRESS_CA=true", NULL});
+    static const struct {
+        const char *header;
+        bool good_without, good_with;
+    } cases[] = {
+        {"a.com X-Key: s3cr3t", false, true},       {"a.com:443 X-Key: s3cr3t", false, true},
+        {"a.com:80 X-Key: s3cr3t", true, true},     {"*.b.com X-Key: s3cr3t", false, true},
+        {"x.b.com:8080 X-Key: s3cr3t", true, true}, {"b.com X-Key: s3cr3t", false, false},
+        {"c.com:443 X-Key: s3cr3t", false, true},   {"c.com:80 X-Key: s3cr3t", false, false},
+        {"1.2.3.4 X-Key: s3cr3t", false, false},    {"!a.com X-Key: s3cr3t", false, false},
+        {"a.com X-Key s3cr3t", false, false},       {"X-Key: s3cr3t", false, false},
+        {"a.com Host: s3cr3t", false, false},
+    };
+    const char *const rules[] = {"a.com", "*.b.com", "c.com:443"};
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        struct cordon_settings *set = i % 2 ? with : without;
+        struct cordon_egress_policy made;
+        struct cordon_error err = {0};
+        assert_int_equal(cordon_egress_policy_for(set, CORDON_DOOR_NATIVE, true, rules, 3, &made, NULL), 0);
+        int r = cordon_egress_policy_add_headers(&made, set, CORDON_DOOR_NATIVE, &cases[i / 2].header, 1, &err);
+        if ((r == 0) != (i % 2 ? cases[i / 2].good_with : cases[i / 2].good_without))
+            fail_msg("%s: %d %s", cases[i / 2].header, r, err.message);
+        assert_null(strstr(err.message, "s3cr3t"));
+        cordon_egress_policy_done(&made);
+    }
+    struct cordon_egress_policy off = CORDON_EGRESS_POLICY_OFF;
+    assert_true(cordon_egress_policy_add_headers(&off, with, CORDON_DOOR_NATIVE, &cases[0].header, 1, NULL) < 0);
+    cordon_settings_free(without);
+    cordon_settings_free(with);
+}
+
+static void trust_is_added_where_it_is_not_set(void **state)
+{
+    const char *const env[] = {"A=b", "SSL_CERT_FILE=/mine"};
+    size_t count, own = 0;
+    const char **both = cordon_egress_trust(env, 2, &count);
+    for (size_t i = 0; i < count; i++)
+        own += strncmp(both[i], "SSL_CERT_FILE=", 14) == 0;
+    assert_true(count > 4 && own == 1);
+    assert_string_equal(both[1], "SSL_CERT_FILE=/mine");
+    free(both);
+}
+
 static void bad_settings_are_named(void **state)
 {
     static const char *const bad[] = {"CORDON_EGRESS_RANGES=a.com", "CORDON_EGRESS_RESOLVER=10.0.0.0/8",
@@ -415,6 +461,8 @@ int main(void)
         cmocka_unit_test(headers_that_frame_a_message_are_refused),
         cmocka_unit_test(the_door_decides_what_no_entry_means),
         cmocka_unit_test(the_settings_bound_what_a_request_names),
+        cmocka_unit_test(headers_need_their_host_and_what_tls_needs),
+        cmocka_unit_test(trust_is_added_where_it_is_not_set),
         cmocka_unit_test(bad_settings_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,8 +40,13 @@ struct cordon_e2b_network {
     struct cordon_texts entries; /* of core/egress.h */
     bool public_traffic;
     const char *mask_host;
-    struct cordon_value whole; /* as the client wrote it; data NULL: it wrote none */
+    const char *const *headers; /* of its rules, as core takes them; secrets */
+    size_t header_count;
+    struct cordon_value whole; /* as the client wrote it, but for the headers' values; data NULL: it wrote none */
 };
+/* rules.c: reads network's rules into ret's headers, and replaces ret's whole. */
+int cordon_e2b_rules_read(const struct cordon_value *network, struct cordon_door_memory *memory,
+                          struct cordon_e2b_network *ret, struct cordon_error *err);
 int cordon_e2b_network_read(const struct cordon_settings *settings, const struct cordon_value *network,
                             const struct cordon_value *beside, struct cordon_door_memory *memory,
                             struct cordon_e2b_network *ret, struct cordon_error *err);

@@ -107,6 +107,8 @@ static int make_guest(const struct cordon_http_request *request, const struct ne
         .network = new->network.on,
         .allowed_domains = new->network.entries.items,
         .allowed_domain_count = new->network.entries.count,
+        .headers = new->network.headers,
+        .header_count = new->network.header_count,
         .ttl_ms = new->timeout_s ? (uint64_t) new->timeout_s * 1000 : 1,
         .at_end = new->auto_pause ? CORDON_END_PAUSE : CORDON_END_DESTROY,
         .auto_resume = new->auto_resume,

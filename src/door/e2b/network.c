@@ -5,7 +5,7 @@
  * Its rules: allowOut has addresses, ranges and names, denyOut addresses and ranges; what is allowed beats what is
  * denied; allow_internet_access false denies everything. A sandbox that says nothing of all this, or only true, gets as
  * much as the operator lets it: none, if that is so, and its details tell it. Whoever names rules gets these or an
- * error.
+ * error. `rules` put headers into requests (rules.c).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -34,13 +34,9 @@ static bool is_empty(const struct cordon_value *value)
 
 static int refuse_absent(const struct cordon_value *network, struct cordon_error *err)
 {
-    static const char *const names[][2] = {{"rules", "network.rules (headers put into requests)"},
-                                           {"egressProxy", "network.egressProxy"}};
     struct cordon_value value;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (cordon_field(network, names[i][0], &value) && !is_empty(&value))
-            return unsupported(err, names[i][1]);
-    return 0;
+    return cordon_field(network, "egressProxy", &value) && !is_empty(&value) ? unsupported(err, "network.egressProxy")
+                                                                             : 0;
 }
 
 static bool denies_all(const char *entry)
@@ -124,6 +120,8 @@ int cordon_e2b_network_read(const struct cordon_settings *settings, const struct
             r = cordon_field_bool(network, "allowPublicTraffic", &ret->public_traffic, err);
         if (r >= 0)
             r = cordon_field_text(network, "maskRequestHost", memory, &ret->mask_host, err);
+        if (r >= 0)
+            r = cordon_e2b_rules_read(network, memory, ret, err);
     }
     return r < 0 ? r : decide(settings, &wishes, memory, ret, err);
 }
@@ -162,8 +160,12 @@ int cordon_e2b_network_put(struct cordon_http_request *request, struct cordon_er
     r = cordon_e2b_find(request, true, &guest, err);
     if (r < 0)
         return r;
-    r = cordon_guests_set_network(request->subject, guest->id, network.on, network.entries.items, network.entries.count,
-                                  err);
+    const struct cordon_guest_network set = {.on = network.on,
+                                             .allowed_domains = network.entries.items,
+                                             .allowed_domain_count = network.entries.count,
+                                             .headers = network.headers,
+                                             .header_count = network.header_count};
+    r = cordon_guests_set_network(request->subject, guest->id, &set, err);
     if (r == 0)
         r = keep_network(request, guest, &network, err);
     cordon_guest_info_free(guest);

@@ -73,7 +73,7 @@ static const char *state_of(const struct cordon_guest_info *info)
                                                        : "gone";
 }
 
-static void write_network(struct cordon_json *json, const struct cordon_guest_info *info)
+void cordon_guest_write_network(struct cordon_json *json, const struct cordon_guest_info *info)
 {
     cordon_json_key(json, "network");
     cordon_json_bool(json, info->network);
@@ -82,6 +82,8 @@ static void write_network(struct cordon_json *json, const struct cordon_guest_in
     for (size_t i = 0; i < info->allowed_domain_count; i++)
         cordon_json_text(json, info->allowed_domains[i]);
     cordon_json_array_end(json);
+    cordon_json_key(json, "egress_headers");
+    cordon_json_uint(json, info->header_count);
 }
 
 static void write_end(struct cordon_json *json, const struct cordon_guest_info *info)
@@ -112,7 +114,7 @@ void cordon_guest_write(struct cordon_json *json, const struct cordon_guest_info
         cordon_json_text(json, info->metadata[i].value);
     }
     cordon_json_object_end(json);
-    write_network(json, info);
+    cordon_guest_write_network(json, info);
     number(json, "memory_mb", info->limits.memory_bytes >> 20);
     number(json, "disk_mb", info->limits.disk_bytes >> 20);
     number(json, "cpu_percent", info->limits.cpu_percent);

@@ -25,6 +25,14 @@ void cordon_guest_write(struct cordon_json *json, const struct cordon_guest_info
 int cordon_guest_seconds(const struct cordon_value *object, const char *name, double max_s, uint64_t *ret_ms,
                          struct cordon_error *err);
 
+/* Of a body: network, allowed_domains, egress_headers. */
+int cordon_guest_read_network(const struct cordon_value *body, struct cordon_door_memory *memory,
+                              struct cordon_guest_network *ret, struct cordon_error *err);
+/* The members that tell of them; of headers only how many there are. */
+void cordon_guest_write_network(struct cordon_json *json, const struct cordon_guest_info *info);
+/* 200 and the guest as it is now. */
+int cordon_guest_reply_now(struct cordon_http_request *request, const char *id, struct cordon_error *err);
+
 /* A JSON reply: begin, write, send. */
 struct cordon_guest_reply {
     struct cordon_buf body;
@@ -37,10 +45,11 @@ int cordon_guest_reply_nothing(struct cordon_http_request *request, struct cordo
 
 /* Handlers, one file each group. */
 cordon_http_handler cordon_guest_create_post, cordon_guest_list_get, cordon_guest_get, cordon_guest_delete,
-    cordon_guest_pause_post, cordon_guest_resume_post, cordon_guest_extend_post, cordon_guest_network_put,
-    cordon_guest_metrics_get, cordon_guest_notes_get;                                         /* life.c, list.c */
-cordon_http_handler cordon_guest_exec_post, cordon_guest_execs_get, cordon_guest_signal_post; /* exec.c */
-cordon_http_handler cordon_guest_run_post, cordon_guest_reuse_post;                           /* run.c */
+    cordon_guest_pause_post, cordon_guest_resume_post, cordon_guest_extend_post, cordon_guest_metrics_get,
+    cordon_guest_notes_get;                                                                         /* life.c, list.c */
+cordon_http_handler cordon_guest_network_put, cordon_guest_egress_get, cordon_guest_egress_log_get; /* egress.c */
+cordon_http_handler cordon_guest_exec_post, cordon_guest_execs_get, cordon_guest_signal_post;       /* exec.c */
+cordon_http_handler cordon_guest_run_post, cordon_guest_reuse_post;                                 /* run.c */
 cordon_http_handler cordon_guest_file_get, cordon_guest_file_put, cordon_guest_file_delete, cordon_guest_entries_get,
     cordon_guest_move_post, cordon_guest_mkdir_post; /* files.c */
 cordon_http_handler cordon_guest_contexts_get, cordon_guest_context_post, cordon_guest_context_get,
@@ -48,7 +57,7 @@ cordon_http_handler cordon_guest_contexts_get, cordon_guest_context_post, cordon
 cordon_http_handler cordon_guest_cell_post;                                                    /* cells.c */
 extern const struct cordon_http_intake cordon_guest_file_intake;
 
-#define CORDON_GUEST_SCHEMAS 22u
+#define CORDON_GUEST_SCHEMAS 23u
 extern const struct cordon_http_schema cordon_guest_schemas[CORDON_GUEST_SCHEMAS];
 
 #endif

@@ -11,7 +11,7 @@ struct asked {
     struct cordon_door_memory memory;
     struct cordon_guest_create create;
     struct cordon_pairs metadata;
-    struct cordon_texts env, domains;
+    struct cordon_texts env;
 };
 
 static int read_sizes(const struct cordon_value *body, struct cordon_guest_create *create, struct cordon_error *err)
@@ -52,23 +52,13 @@ static int read_end(const struct cordon_value *body, struct asked *asked, struct
     return r;
 }
 
-static int read_network(const struct cordon_value *body, struct asked *asked, struct cordon_error *err)
-{
-    int r = cordon_field_bool(body, "network", &asked->create.network, err);
-    if (r >= 0)
-        r = cordon_field_texts(body, "allowed_domains", &asked->memory, &asked->domains, err);
-    asked->create.allowed_domains = asked->domains.items;
-    asked->create.allowed_domain_count = asked->domains.count;
-    return r;
-}
-
 /* Unlike the doors of other systems this one refuses what it does not know: nobody may believe to have got it. */
 static int refuse_unknown(const struct cordon_value *body, struct cordon_error *err)
 {
-    static const char *const names[] = {"name",        "template",    "backend", "metadata",
-                                        "env",         "memory_mb",   "disk_mb", "disk_inodes",
-                                        "processes",   "cpu_percent", "ttl_s",   "idle_pause_s",
-                                        "auto_resume", "at_end",      "network", "allowed_domains"};
+    static const char *const names[] = {
+        "name",        "template",    "backend",   "metadata",        "env",           "memory_mb",
+        "disk_mb",     "disk_inodes", "processes", "cpu_percent",     "ttl_s",         "idle_pause_s",
+        "auto_resume", "at_end",      "network",   "allowed_domains", "egress_headers"};
     struct cordon_value key, value;
     struct cordon_value_walk walk = cordon_value_walk(body);
     while (cordon_value_next(&walk, &key, &value)) {
@@ -86,6 +76,7 @@ static int refuse_unknown(const struct cordon_value *body, struct cordon_error *
 static int read_asked(const struct cordon_value *body, struct asked *asked, struct cordon_error *err)
 {
     struct cordon_guest_create *create = &asked->create;
+    struct cordon_guest_network network = {0};
     int r = refuse_unknown(body, err);
     if (r >= 0)
         r = cordon_field_text(body, "name", &asked->memory, &create->name, err);
@@ -100,9 +91,14 @@ static int read_asked(const struct cordon_value *body, struct asked *asked, stru
     if (r >= 0)
         r = read_sizes(body, create, err);
     if (r >= 0)
-        r = read_network(body, asked, err);
+        r = cordon_guest_read_network(body, &asked->memory, &network, err);
     if (r >= 0)
         r = read_end(body, asked, err);
+    create->network = network.on;
+    create->allowed_domains = network.allowed_domains;
+    create->allowed_domain_count = network.allowed_domain_count;
+    create->headers = network.headers;
+    create->header_count = network.header_count;
     create->metadata = asked->metadata.items;
     create->metadata_count = asked->metadata.count;
     create->env = asked->env.items;
@@ -148,7 +144,7 @@ int cordon_guest_get(struct cordon_http_request *request, struct cordon_error *e
 }
 
 /* What a change led to. */
-static int reply_now(struct cordon_http_request *request, const char *id, struct cordon_error *err)
+int cordon_guest_reply_now(struct cordon_http_request *request, const char *id, struct cordon_error *err)
 {
     struct cordon_guest_info *info = NULL;
     int r = cordon_guests_info(cordon_guest_viewer(request), id, &info, err);
@@ -173,7 +169,7 @@ int cordon_guest_pause_post(struct cordon_http_request *request, struct cordon_e
     int r = cordon_guest_of(request, id, err);
     if (r == 0)
         r = cordon_guests_pause(cordon_guest_viewer(request), id, NULL, err);
-    return r < 0 ? r : reply_now(request, id, err);
+    return r < 0 ? r : cordon_guest_reply_now(request, id, err);
 }
 
 int cordon_guest_resume_post(struct cordon_http_request *request, struct cordon_error *err)
@@ -188,7 +184,7 @@ int cordon_guest_resume_post(struct cordon_http_request *request, struct cordon_
         r = cordon_guest_seconds(&body, "ttl_s", SECONDS_MAX, &ttl_ms, err);
     if (r >= 0)
         r = cordon_guests_resume(cordon_guest_viewer(request), id, ttl_ms, NULL, err);
-    return r < 0 ? r : reply_now(request, id, err);
+    return r < 0 ? r : cordon_guest_reply_now(request, id, err);
 }
 
 int cordon_guest_extend_post(struct cordon_http_request *request, struct cordon_error *err)
@@ -212,22 +208,5 @@ int cordon_guest_extend_post(struct cordon_http_request *request, struct cordon_
         r = cordon_guests_extend(cordon_guest_viewer(request), id, ttl_ms, later, err);
     if (r >= 0 && has_idle)
         r = cordon_guests_set_idle_pause(cordon_guest_viewer(request), id, idle_ms, err);
-    return r < 0 ? r : reply_now(request, id, err);
-}
-
-int cordon_guest_network_put(struct cordon_http_request *request, struct cordon_error *err)
-{
-    char id[CORDON_GUEST_ID];
-    struct asked asked = {0};
-    struct cordon_value body;
-    int r = cordon_guest_of(request, id, err);
-    if (r == 0)
-        r = cordon_fields_parse(&request->body, &body, err);
-    if (r == 0)
-        r = read_network(&body, &asked, err);
-    if (r >= 0)
-        r = cordon_guests_set_network(cordon_guest_viewer(request), id, asked.create.network, asked.domains.items,
-                                      asked.domains.count, err);
-    cordon_door_forget(&asked.memory);
-    return r < 0 ? r : reply_now(request, id, err);
+    return r < 0 ? r : cordon_guest_reply_now(request, id, err);
 }

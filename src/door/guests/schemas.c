@@ -17,7 +17,9 @@
 #define OBJECT(properties) "{\"type\":\"object\",\"properties\":{" properties "}}"
 #define STRICT(properties) "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{" properties "}}"
 #define NETWORK                                                                                                        \
-    "\"network\":" DOC("boolean", "Off by default.") ",\"allowed_domains\":" STRINGS
+    "\"network\":" DOC("boolean", "Off by default.") ",\"allowed_domains\":" STRINGS ",\"egress_headers\":"            \
+    "{\"type\":\"object\",\"writeOnly\":true,\"additionalProperties\":" TEXTS ",\"description\":\"Put into requests to "  \
+    "a host, without being in the guest: {HOST: {NAME: VALUE}}. Values are kept sealed and never told.\"}"
 
 static const char new_guest[] = STRICT(
     "\"name\":" DOC("string", "Unique among the key's guests that are not gone.") ","
@@ -32,7 +34,7 @@ static const char new_guest[] = STRICT(
 static const char guest[] = OBJECT(
     "\"id\":" STRING ",\"name\":" STRING_OR_NULL ",\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"paused\",\"gone\"]},"
     "\"template\":" STRING_OR_NULL ",\"backend\":" STRING_OR_NULL ",\"isolation\":" STRING ",\"metadata\":" TEXTS ","
-    "\"network\":" BOOLEAN ",\"allowed_domains\":" STRINGS ",\"memory_mb\":" INTEGER ",\"disk_mb\":" INTEGER ","
+    "\"network\":" BOOLEAN ",\"allowed_domains\":" STRINGS ",\"egress_headers\":" INTEGER ",\"memory_mb\":" INTEGER ",\"disk_mb\":" INTEGER ","
     "\"cpu_percent\":" INTEGER ",\"created_at\":" STRING_OR_NULL ",\"started_at\":" STRING_OR_NULL ","
     "\"paused_at\":" STRING_OR_NULL ",\"active_at\":" STRING_OR_NULL ",\"ends_at\":" STRING_OR_NULL ","
     "\"at_end\":" STRING ",\"idle_pause_s\":" INTEGER ",\"auto_resume\":" BOOLEAN ",\"gone_at\":" STRING_OR_NULL ","
@@ -43,6 +45,13 @@ static const char resume[] = OBJECT("\"ttl_s\":" NUMBER);
 static const char extend[] = OBJECT("\"ttl_s\":" NUMBER ",\"idle_pause_s\":" NUMBER ","
     "\"only_later\":" DOC("boolean", "An end that is later already stays."));
 static const char network[] = OBJECT(NETWORK);
+static const char egress[] = OBJECT(
+    "\"network\":" BOOLEAN ",\"allowed_domains\":" STRINGS ",\"egress_headers\":" DOC("integer", "How many are put into its requests.") ","
+    "\"open\":" DOC("integer", "Connections now.") ",\"counts\":" OBJECT("\"connections\":" INTEGER ",\"refused\":" INTEGER ","
+    "\"names\":" INTEGER ",\"names_refused\":" INTEGER ",\"bytes_sent\":" INTEGER ",\"bytes_received\":" INTEGER ","
+    "\"first_refused\":" STRING_OR_NULL) ",\"log\":{\"type\":\"array\",\"items\":" OBJECT("\"at_ms\":" INTEGER ","
+    "\"name\":" STRING_OR_NULL ",\"address\":" STRING_OR_NULL ",\"port\":" INTEGER ",\"decision\":" STRING ",\"rule\":" STRING_OR_NULL ","
+    "\"why\":" STRING_OR_NULL ",\"count\":" INTEGER ",\"bytes_sent\":" INTEGER ",\"bytes_received\":" INTEGER) "}");
 static const char metrics[] = OBJECT(
     "\"at\":" STRING ",\"memory_bytes\":" INTEGER ",\"memory_cache_bytes\":" INTEGER ",\"memory_limit_bytes\":" INTEGER ","
     "\"disk_used_bytes\":" INTEGER ",\"disk_total_bytes\":" INTEGER ",\"processes\":" INTEGER ",\"cpu_percent\":" INTEGER ","
@@ -102,6 +111,7 @@ const struct cordon_http_schema cordon_guest_schemas[CORDON_GUEST_SCHEMAS] = {
     {"Resume", resume},
     {"Extend", extend},
     {"Network", network},
+    {"Egress", egress},
     {"GuestMetrics", metrics},
     {"GuestNotes", notes},
     {"Reuse", reuse},
