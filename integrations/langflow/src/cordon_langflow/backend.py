@@ -91,6 +91,7 @@ class CordonBackend:
             "memory_mb": int(_setting("memory_mb", 192, int)),
             "network": network,
             "backend": _backend_name(),  # the one whose capabilities were declared
+            "policy": "langflow",  # judged by the daemon, too, and with Langflow's meaning of the network
         }
         domains = _words(_setting("allowed_domains", [], _words))
         if network and domains:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases for integrations/langflow under Langflow's own sandbox layer (lfx), unmodified, against a daemon. A JSON line a case.
+Those named machine_… need a daemon whose backend exec-sandbox can run."""
+
+import json
+import os
+import sys
+import traceback
+
+import cordon_langflow.backend
+from lfx.utils import sandbox
+from lfx.utils.sandbox import SandboxUnavailableError, registry, run_code_in_sandbox
+
+URL = os.environ["LANGFLOW_CORDON_URL"]
+
+
+def fresh(**environment):
+    """The backend as lfx gets it, with these settings."""
+    for name in [name for name in os.environ if name.startswith(("LANGFLOW_SANDBOX_", "LANGFLOW_CORDON_BACKEND"))]:
+        del os.environ[name]
+    os.environ.update({"LANGFLOW_CORDON_URL": URL, "LANGFLOW_SANDBOX_BACKEND": "cordon", **environment})
+    cordon_langflow.backend._settings = lambda: None  # the environment counts
+    return cordon_langflow.backend.create()
+
+
+def refused(call, *words):
+    try:
+        result = call()
+    except SandboxUnavailableError as error:
+        missing = [word for word in words if word not in str(error)]
+        assert not missing, f"{missing} not in: {error}"
+    else:
+        raise AssertionError(f"not refused: {result}")
+
+
+def case_the_entry_point_is_what_lfx_looks_for():
+    import tomllib
+
+    with open(os.environ["CORDON_LANGFLOW_PROJECT"], "rb") as file:
+        points = tomllib.load(file)["project"]["entry-points"]
+    assert points == {"lfx.sandbox_backends": {"cordon": "cordon_langflow.backend:create"}}, points
+
+
+def case_lfx_takes_it_and_refuses_what_is_no_hardware_boundary():
+    fresh()
+    if "cordon" not in registry.known_sandbox_backends():
+        sandbox.register_sandbox_backend("cordon", cordon_langflow.backend.create)
+    assert sandbox.get_sandbox_backend() == "cordon" and sandbox.is_sandbox_enabled()
+    refused(lambda: run_code_in_sandbox("print(1)"), "cordon", "hardware-virtualized", "namespace")
+    result = run_code_in_sandbox("  \n")
+    assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0), result
+
+
+def case_what_the_daemon_declares_is_declared():
+    found = fresh().capabilities()
+    assert found.isolation == "namespace" and found.supports_deny_all_egress is True, found
+    found = fresh(LANGFLOW_CORDON_BACKEND="none").capabilities()
+    assert found.isolation == "none", found
+    found = fresh(LANGFLOW_CORDON_BACKEND="nowhere").capabilities()
+    assert found.isolation == "none" and not found.supports_deny_all_egress, found
+
+
+def case_a_daemon_that_is_not_there_is_unavailable():
+    backend = fresh()
+    os.environ["LANGFLOW_CORDON_URL"] = "http://127.0.0.1:9"
+    refused(backend.capabilities, "cordon", "can not be asked")
+    refused(lambda: backend.run("print(1)"), "cordon", "can not be asked")
+
+
+def case_the_daemon_judges_by_langflows_rules_as_well():
+    refused(lambda: fresh().run("print(1)"), "refused and not run", "hardware-virtualized", "local")
+    refused(lambda: fresh(LANGFLOW_CORDON_BACKEND="none").run("print(1)"), "not a hardware-virtualized boundary", "none")
+    refused(lambda: fresh(LANGFLOW_CORDON_BACKEND="nowhere").run("print(1)"), "nowhere")
+
+
+# --- with machines ---
+
+def machine(**environment):
+    return fresh(LANGFLOW_CORDON_BACKEND="exec-sandbox", LANGFLOW_SANDBOX_TIMEOUT_SECONDS="200", **environment)
+
+
+def case_machine_declares_what_it_is():
+    assert machine().capabilities().isolation in {"software-emulated", "hardware-virtualized"}
+
+
+def case_machine_runs_code():
+    result = machine().run("import sys, os; print(6 * 7, os.environ['OWN']); print('e', file=sys.stderr)", env={"OWN": "ä b"})
+    assert (result.stdout, result.stderr, result.exit_code) == ("42 ä b\n", "e\n", 0), result
+    assert result.success and result.execution_time_ms >= 0
+    result = machine().run("import sys; print('so far'); sys.exit(3)")
+    assert (result.stdout, result.exit_code) == ("so far\n", 3), result
+
+
+def case_machine_keeps_the_output_of_what_takes_too_long():
+    backend = machine()
+    backend.run("print(1)")  # so that the next one's time is its own
+    os.environ["LANGFLOW_SANDBOX_TIMEOUT_SECONDS"] = "3"
+    result = backend.run("import time\nprint('so far', flush=True)\nwhile True: time.sleep(1)")
+    assert (result.stdout, result.exit_code) == ("so far\n", -1), result
+    assert "LANGFLOW_SANDBOX_TIMEOUT_SECONDS" in result.error_message(), result.error_message()
+
+
+def case_machine_tells_that_memory_ran_out():
+    result = machine().run("print('so far', flush=True)\nblocks = []\nwhile True: blocks.append(bytearray(b'x' * (1 << 20)))")
+    assert result.exit_code in {137, 1}, result  # 1: Python was told first, and says MemoryError itself
+    assert result.exit_code == 137 or "MemoryError" in result.stderr, result
+    assert result.stdout == "so far\n", result
+
+
+def case_machine_cuts_output_and_does_not_fail():
+    result = machine().run("import sys\nfor _ in range(40): sys.stdout.write('x' * 65536)\nsys.exit(4)")
+    assert result.exit_code == 4 and len(result.stdout) == 1 << 20, (result.exit_code, len(result.stdout))
+
+
+def main():
+    for name, body in {n[5:]: b for n, b in globals().items() if n.startswith("case_")}.items():
+        if name.startswith("machine_") != (sys.argv[1:] == ["machine"]):
+            continue
+        error = None
+        try:
+            body()
+        except BaseException:  # the test tells it
+            error = traceback.format_exc()
+        print(json.dumps({"case": name, "error": error}).replace('{"case": ', '{"case":'), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
