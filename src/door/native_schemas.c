@@ -102,7 +102,6 @@ static const char templates[] =
 /* clang-format on */
 
 const struct cordon_http_schema cordon_native_schemas[CORDON_NATIVE_SCHEMAS] = {
-    {"Run", run},       {"Outcome", outcome}, {"Timing", timing},
-    {"Answer", answer}, {"Event", event},     {"Backends", backends},
-    {"Template", template}, {"Templates", templates},
+    {"Run", run},     {"Outcome", outcome},   {"Timing", timing},     {"Answer", answer},
+    {"Event", event}, {"Backends", backends}, {"Template", template}, {"Templates", templates},
 };

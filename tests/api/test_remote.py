@@ -8,7 +8,8 @@ import time
 import pytest
 from lib import host
 from lib.daemon import PREFIX, cli
-from lib.protocols import AgentRun, Broken, Tenki
+from lib.faults import Broken
+from lib.protocols import AgentRun, Tenki
 
 NETWORK_CHECK = "with the network off"
 

@@ -151,7 +151,7 @@ static int load_shapes(struct cordon_run *run, struct cordon_error *err)
     struct cordon_value data;
     if (shapes.good_until_us > cordon_now_us())
         return 0;
-    make_url(url, "/v1/shapes");
+    make_url(url, "/v1/shapes?limit=500&offset=0"); /* else a server's own page may end before all are told */
     struct cordon_http_call call = cordon_remote_call(run, "GET", url, NULL);
     call.retry = CORDON_HTTP_RETRY_SAFE;
     int r = ask_for(&call, "asking for the shapes", &answer, &data, err);

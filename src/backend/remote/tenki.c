@@ -231,7 +231,7 @@ static int await_running(struct cordon_run *run, char said[64], struct cordon_er
     struct cordon_http_answer answer;
     int r = 0;
     while (r == 0 && !strstr(said, "RUNNING")) {
-        if (strstr(said, "TERMINAT"))
+        if (strstr(said, "TERMINAT") || strstr(said, "SHUTDOWN"))
             return cordon_fail(err, -ECONNABORTED, CORDON_ERROR_UNAVAILABLE, "Tenki: the session ended before it ran");
         if (cordon_now_us() + POLL_US >= run->deadline_us)
             return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE, "Tenki: the session did not run in time (%s)",

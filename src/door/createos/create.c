@@ -166,11 +166,9 @@ static int reply_created(struct cordon_http_request *request, const struct new_s
     struct cordon_json json = {.buf = &body};
     cordon_createos_begin(&json);
     cordon_json_object_begin(&json);
-    const struct cordon_pair texts[] = {{"id", guest->id},
-                                        {"name", guest->name},
-                                        {"ip", "127.0.0.1"},
-                                        {"shape", new->note.shape},
-                                        {"rootfs", new->note.rootfs}};
+    const struct cordon_pair texts[] = {
+        {"id", guest->id},     {"status", "running"}, /* newer clients of the vendor's demand it */
+        {"name", guest->name}, {"ip", "127.0.0.1"},   {"shape", new->note.shape}, {"rootfs", new->note.rootfs}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         cordon_json_key(&json, texts[i].key);
         cordon_json_text(&json, texts[i].value);
