@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cordon doctor: what this host lacks, each thing found by trying it, with what mends it; and what a running daemon
- * says. */
+ * says. As a role of the daemon the first part alone, for GET /v1/admin/doctor. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,8 @@
 #include "cli/daemon.h"
 #include "cli/machines.h"
 #include "isolate/probe.h"
+#include "supervisor/role_args.h"
+#include "supervisor/roles.h"
 #include "vmm/host.h"
 
 #define PROBES_MAX 64
@@ -64,7 +66,6 @@ static void examine(const struct cordon_settings *settings, struct findings *ret
     ret->count += examine_machines(settings, ret->probes + ret->count);
     for (size_t i = 0; i < ret->count; i++)
         ret->ok = ret->ok && (ret->probes[i].ok || ret->probes[i].weight != CORDON_PROBE_NEEDED);
-    ask_daemon(settings, ret);
 }
 
 static void print_text(const struct findings *findings)
@@ -84,38 +85,62 @@ static void print_text(const struct findings *findings)
                      (int)findings->ready.body.size, findings->ready.body.data);
 }
 
-static int print_json(const struct findings *findings)
+static void write_host(const struct findings *findings, struct cordon_json *json)
+{
+    cordon_json_key(json, "ok");
+    cordon_json_bool(json, findings->ok);
+    cordon_json_key(json, "probes");
+    cordon_json_array_begin(json);
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct cordon_probe *probe = &findings->probes[i];
+        const struct {
+            const char *key, *text;
+        } texts[] = {
+            {"name", probe->name}, {"weight", weights[probe->weight]}, {"found", probe->found}, {"fix", probe->fix}};
+        cordon_json_object_begin(json);
+        cordon_json_key(json, "ok");
+        cordon_json_bool(json, probe->ok);
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            cordon_json_key(json, texts[k].key);
+            cordon_json_text(json, texts[k].text);
+        }
+        cordon_json_object_end(json);
+    }
+    cordon_json_array_end(json);
+}
+
+static int print_json(const struct findings *findings, bool with_daemon)
 {
     struct cordon_buf text = CORDON_BUF_INIT(2u << 20);
     struct cordon_json json = {.buf = &text};
     cordon_json_object_begin(&json);
-    cordon_json_key(&json, "ok");
-    cordon_json_bool(&json, findings->ok);
-    cordon_json_key(&json, "probes");
-    cordon_json_array_begin(&json);
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct cordon_probe *probe = &findings->probes[i];
-        cordon_json_object_begin(&json);
-        cordon_json_key(&json, "name");
-        cordon_json_text(&json, probe->name);
-        cordon_json_key(&json, "weight");
-        cordon_json_text(&json, weights[probe->weight]);
-        cordon_json_key(&json, "ok");
-        cordon_json_bool(&json, probe->ok);
-        cordon_json_key(&json, "found");
-        cordon_json_text(&json, probe->found);
-        cordon_json_key(&json, "fix");
-        cordon_json_text(&json, probe->fix);
-        cordon_json_object_end(&json);
+    write_host(findings, &json);
+    if (with_daemon) {
+        cordon_json_key(&json, "daemon");
+        if (findings->ready.status)
+            cordon_json_raw(&json, findings->ready.body.data, findings->ready.body.size);
+        else
+            cordon_json_null(&json);
     }
-    cordon_json_array_end(&json);
-    cordon_json_key(&json, "daemon");
-    if (findings->ready.status)
-        cordon_json_raw(&json, findings->ready.body.data, findings->ready.body.size);
-    else
-        cordon_json_null(&json);
     cordon_json_object_end(&json);
     return cordon_cli_print(&text);
+}
+
+int cordon_doctor_main(int argc, char **argv)
+{
+    static struct findings findings; /* 40 KB */
+    struct cordon_settings_input input;
+    struct cordon_settings *settings = NULL;
+    struct cordon_error err = {0};
+    (void)argc; /* argv ends with NULL */
+    int r = cordon_role_args_read(argv, &input, &err);
+    if (r == 0)
+        r = cordon_settings_load(&input, &settings, &err);
+    if (r < 0)
+        return cordon_cli_fail(&err);
+    examine(settings, &findings);
+    cordon_settings_free(settings);
+    return print_json(&findings, false);
 }
 
 int cordon_cli_doctor(int argc, char **argv)
@@ -130,9 +155,10 @@ int cordon_cli_doctor(int argc, char **argv)
     if (cordon_cli_settings(NULL, NULL, &settings, &err) < 0)
         return cordon_cli_fail(&err);
     examine(settings, &findings);
+    ask_daemon(settings, &findings);
     cordon_settings_free(settings);
     status = findings.ok ? 0 : 1;
-    if (json && print_json(&findings) != 0)
+    if (json && print_json(&findings, true) != 0)
         status = CORDON_EXIT_FAILURE;
     if (!json)
         print_text(&findings);

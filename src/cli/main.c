@@ -33,13 +33,10 @@ static const struct command {
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static const struct command roles[] = {
-    {"warden", cordon_warden_main, ""},
-    {"gateway", cordon_gateway_main, ""},
-    {"unpack", cordon_unpack_main, ""},
-    {"egress", cordon_egress_main, ""},
-    {"plugins", cordon_plugin_launcher_main, ""},
-    {"plugin", cordon_plugin_host_main, ""},
-    {"vmm", cordon_vmm_main, ""},
+    {"warden", cordon_warden_main, ""},      {"gateway", cordon_gateway_main, ""},
+    {"unpack", cordon_unpack_main, ""},      {"egress", cordon_egress_main, ""},
+    {"doctor", cordon_doctor_main, ""},      {"plugins", cordon_plugin_launcher_main, ""},
+    {"plugin", cordon_plugin_host_main, ""}, {"vmm", cordon_vmm_main, ""},
 };
 
 int cordon_cli_usage(const char *command, const char *fmt, ...)

@@ -228,6 +228,13 @@ int cordon_quota_run_enter(const char *tenant, uint64_t memory_bytes, struct cor
 void cordon_quota_run_leave(const char *tenant, uint64_t memory_bytes);
 /* Each request that costs something (create, exec, run): CORDON_KEY_RATE a minute and key. QUOTA. */
 int cordon_quota_rate(const char *tenant, struct cordon_error *err);
+/* What a key has and takes now. */
+struct cordon_quota_use {
+    size_t guests;
+    uint64_t runs, memory_bytes; /* memory: the limits of its runs and guests together */
+    uint64_t rate_left;          /* how many requests it may make at once; meaningless without CORDON_KEY_RATE */
+};
+void cordon_quota_read(const char *tenant, struct cordon_quota_use *ret);
 unsigned cordon_guests_retry_after_s(const struct cordon_error *err); /* for the Retry-After header; at least 1 */
 
 struct cordon_guests_counts {

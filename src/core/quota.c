@@ -183,6 +183,23 @@ int cordon_quota_rate(const char *tenant, struct cordon_error *err)
         (unsigned long long)rate);
 }
 
+void cordon_quota_read(const char *tenant, struct cordon_quota_use *ret)
+{
+    uint64_t rate = limit_of(CORDON_SET_KEY_RATE);
+    *ret = (struct cordon_quota_use){.rate_left = rate};
+    cordon_guests_lock();
+    ret->memory_bytes = memory_of(tenant, &ret->guests);
+    for (struct account *account = accounts; account; account = account->next) { /* none is made for looking */
+        if (strncmp(account->tenant, tenant, sizeof account->tenant - 1) != 0)
+            continue;
+        refill(account, rate);
+        ret->runs = account->runs;
+        ret->memory_bytes += account->memory_bytes;
+        ret->rate_left = (uint64_t)account->tokens;
+    }
+    cordon_guests_unlock();
+}
+
 unsigned cordon_guests_retry_after_s(const struct cordon_error *err)
 {
     uint64_t rate = limit_of(CORDON_SET_KEY_RATE);

@@ -18,6 +18,9 @@ struct cordon_doors {
     const struct cordon_http_door *const *list; /* the doors that are served */
     uint64_t started_us;
     int state; /* the state folder's descriptor */
+    /* Has the supervisor write to `to` what it finds of the host, as `cordon doctor --json` has it: 0, or negative
+     * errno. NULL: there is none. */
+    int (*look_at_host)(int to);
 };
 
 extern const struct cordon_http_door cordon_door_native, cordon_door_executor_manager, cordon_door_status,

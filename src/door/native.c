@@ -143,7 +143,8 @@ static const struct cordon_http_route routes[] = {
     {"GET", "/v1/templates/{name}", cordon_native_template, CORDON_HTTP_RUN, CORDON_HTTP_BODY_NONE, "One template.",
      NULL, "Template", NULL},
     {"POST", "/v1/verify", verify_post, CORDON_HTTP_ADMIN, 4096,
-     "Measures what a backend enforces, by probe programs in fresh guests, and keeps the result.", NULL, NULL, NULL},
+     "Measures what a backend enforces, by probe programs in fresh guests, and keeps the result.", "VerifyWanted",
+     "Verification", NULL},
 };
 
 const struct cordon_http_door cordon_door_native = {

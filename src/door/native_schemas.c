@@ -88,7 +88,19 @@ static const char backends[] =
     "\"isolation\":" ISOLATIONS ",\"deny_all_egress\":" BOOLEAN ",\"network\":" BOOLEAN ",\"domain_allowlist\":" BOOLEAN ",\"egress_headers\":" BOOLEAN ","
     "\"guests\":" BOOLEAN ",\"files\":" BOOLEAN ",\"artifacts\":" BOOLEAN ",\"streaming\":" BOOLEAN ","
     "\"memory_limit\":" BOOLEAN ",\"pids_limit\":" BOOLEAN ",\"cpu_limit\":" BOOLEAN ",\"agent_protected\":" BOOLEAN ","
-    "\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS "}}}}}}}";
+    "\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS "}},"
+    "\"verified\":{\"nullable\":true,\"allOf\":[" REF("Verification") "]}}}}}}";
+
+static const char verify_wanted[] =
+    "{\"type\":\"object\",\"properties\":{\"backend\":" DOC("string", "Left out: that of the setting.") "}}";
+
+static const char verification[] =
+    "{\"type\":\"object\",\"properties\":{\"backend\":" STRING ",\"at\":" INTEGER ",\"version\":" STRING ","
+    "\"differences\":" DOC("integer", "How much is declared and was measured not to hold.") ","
+    "\"capabilities\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"name\":" STRING ","
+    "\"declared\":{\"type\":\"boolean\",\"nullable\":true,\"description\":\"null: there is no capability for it.\"},"
+    "\"verified\":{\"type\":\"boolean\",\"nullable\":true,\"description\":\"null: not known.\"},"
+    "\"differs\":" BOOLEAN ",\"evidence\":" STRING "}}}}}";
 
 static const char template[] =
     "{\"type\":\"object\",\"required\":[\"name\"],\"properties\":{\"name\":" STRING ",\"reason\":" STRING ","
@@ -102,6 +114,14 @@ static const char templates[] =
 /* clang-format on */
 
 const struct cordon_http_schema cordon_native_schemas[CORDON_NATIVE_SCHEMAS] = {
-    {"Run", run},     {"Outcome", outcome},   {"Timing", timing},     {"Answer", answer},
-    {"Event", event}, {"Backends", backends}, {"Template", template}, {"Templates", templates},
+    {"Run", run},
+    {"Outcome", outcome},
+    {"Timing", timing},
+    {"Answer", answer},
+    {"Event", event},
+    {"Backends", backends},
+    {"VerifyWanted", verify_wanted},
+    {"Verification", verification},
+    {"Template", template},
+    {"Templates", templates},
 };

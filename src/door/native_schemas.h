@@ -4,7 +4,7 @@
 
 #include "http/route.h"
 
-#define CORDON_NATIVE_SCHEMAS 8u
+#define CORDON_NATIVE_SCHEMAS 10u
 extern const struct cordon_http_schema cordon_native_schemas[CORDON_NATIVE_SCHEMAS];
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the daemon tells of itself: /readyz, /metrics, /openapi.json. */
+#include "door/status.h"
+
 #include <errno.h>
 
 #include "core/registry.h"
 #include "core/run.h"
-#include "door/door.h"
 #include "door/metrics.h"
 #include "guest/guest.h"
 #include "http/openapi.h"
@@ -75,25 +76,30 @@ static void write_admission(struct cordon_json *json)
     }
 }
 
-static int readyz_get(struct cordon_http_request *request, struct cordon_error *err)
+bool cordon_door_ready_write(const struct cordon_doors *doors, struct cordon_json *json)
 {
-    const struct cordon_doors *doors = request->context;
-    struct cordon_buf body = CORDON_BUF_INIT(16384);
-    struct cordon_json json = {.buf = &body};
     struct cordon_error why = {0};
     bool ready = cordon_key_count(doors->store, &why) >= 0 && probe_default(doors, &why) == 0;
-    cordon_json_object_begin(&json);
-    cordon_json_key(&json, "ready");
-    cordon_json_bool(&json, ready);
+    cordon_json_object_begin(json);
+    cordon_json_key(json, "ready");
+    cordon_json_bool(json, ready);
     if (!ready)
-        cordon_json_error(&json, &why);
-    cordon_json_key(&json, "version");
-    cordon_json_text(&json, doors->version);
-    cordon_json_key(&json, "backend");
-    cordon_json_text(&json, cordon_settings_string(doors->settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND));
-    write_warden(&json);
-    write_admission(&json);
-    cordon_json_object_end(&json);
+        cordon_json_error(json, &why);
+    cordon_json_key(json, "version");
+    cordon_json_text(json, doors->version);
+    cordon_json_key(json, "backend");
+    cordon_json_text(json, cordon_settings_string(doors->settings, CORDON_DOOR_NATIVE, CORDON_SET_BACKEND));
+    write_warden(json);
+    write_admission(json);
+    cordon_json_object_end(json);
+    return ready;
+}
+
+static int readyz_get(struct cordon_http_request *request, struct cordon_error *err)
+{
+    struct cordon_buf body = CORDON_BUF_INIT(16384);
+    struct cordon_json json = {.buf = &body};
+    bool ready = cordon_door_ready_write(request->context, &json);
     (void)cordon_buf_append(&body, "\n", 1); /* sticky, seen by the reply */
     return reply(request, ready ? 200 : 503, "application/json", &body, err);
 }

@@ -169,6 +169,13 @@ static int load_backends(struct gateway *self, struct cordon_error *err)
     return r < 0 ? r : cordon_registry_check(self->settings, err);
 }
 
+/* For the doors: the supervisor may look, and tells it to the pipe. */
+static int look_at_host(int to)
+{
+    ssize_t n = cordon_send_fds(CORDON_ROLE_CONTROL, "D", 1, &to, 1, MSG_DONTWAIT);
+    return n < 0 ? (int)n : 0;
+}
+
 static int start(struct gateway *self, char **argv, struct cordon_error *err)
 {
     struct cordon_settings_input input;
@@ -221,6 +228,7 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
         return r;
     self->doors.version = CORDON_VERSION;
     self->doors.state = self->state.fd;
+    self->doors.look_at_host = look_at_host;
     self->doors.list = cordon_door_list;
     self->doors.started_us = cordon_now_us();
     return serve(self, err);

@@ -30,6 +30,7 @@ int cordon_warden_main(int argc, char **argv);
 int cordon_gateway_main(int argc, char **argv);
 int cordon_egress_main(int argc, char **argv);
 int cordon_vmm_main(int argc, char **argv);        /* vmm/wire.h has its descriptors; it takes no arguments */
+int cordon_doctor_main(int argc, char **argv);     /* the probes of `cordon doctor`, as JSON; no descriptors */
 int cordon_supervisor_main(int argc, char **argv); /* = cordon serve */
 
 #endif

@@ -2,7 +2,9 @@
 /*
  * `cordon serve`. A small process with one thread that stays root (or whoever started it): it opens the listeners,
  * starts warden and gateway, starts again what died, and stops them in order. It reads nothing that came from a client:
- * its inputs are its command line, its settings, signals, and one byte from each gateway ("I serve").
+ * its inputs are its command line, its settings, signals, and bytes from the gateway: "I serve", and "look at the
+ * host", which comes with the pipe that is to be told and starts the probes of `cordon doctor` in a process of their
+ * own.
  *
  * Its death takes the roles along (PDEATHSIG), and theirs the guests. A role that dies is started again with a fresh
  * connection, whose other end is sent to the survivor; only a gateway that exits before it ever served stops the
@@ -30,6 +32,7 @@
 #include "egress/authority.h"
 #include "http/server.h"
 #include "store/store.h"
+#include "supervisor/doctor.h"
 #include "supervisor/listen.h"
 #include "supervisor/notify.h"
 #include "supervisor/role.h"
@@ -50,8 +53,9 @@ struct supervisor {
     size_t listen_count;
     bool loopback_only;
     char *argv_warden[CORDON_SERVE_FLAGS + 8], *argv_gateway[CORDON_SERVE_FLAGS + 8];
-    char *argv_egress[CORDON_SERVE_FLAGS + 8];
+    char *argv_egress[CORDON_SERVE_FLAGS + 8], *argv_doctor[CORDON_SERVE_FLAGS + 8];
     struct cordon_role warden, gateway, egress;
+    struct cordon_doctor doctor;
     int signals;
     bool ready, stopping;
     uint64_t kill_at_us; /* while stopping: when patience ends */
@@ -310,6 +314,8 @@ static int start_roles(struct supervisor *self, struct cordon_error *err)
     self->gateway.listen_fds = self->listen_fds;
     self->gateway.listen_count = self->listen_count;
     make_argv(self, self->argv_egress, "egress");
+    make_argv(self, self->argv_doctor, "doctor");
+    self->doctor.argv = self->argv_doctor;
     self->egress = (struct cordon_role){.name = "egress", .argv = self->argv_egress, .control = -1, .pending_peer = -1};
     self->warden.control = self->gateway.control = -1;
     self->warden.pending_peer = self->gateway.pending_peer = -1;
@@ -386,6 +392,8 @@ static void reap(struct supervisor *self)
             role_ended(self, &self->gateway, status);
         else if (pid == self->egress.pid)
             role_ended(self, &self->egress, status);
+        else if (pid == self->doctor.pid)
+            cordon_doctor_ended(&self->doctor); /* what it had to say is in the pipe */
     }
 }
 
@@ -435,12 +443,18 @@ static void say_ready(struct supervisor *self)
 /* Anything but one byte: the gateway is dying, which SIGCHLD tells. */
 static void read_gateway(struct supervisor *self)
 {
-    char byte;
-    ssize_t n = recv(self->gateway.control, &byte, 1, MSG_DONTWAIT);
-    if (n == 1 && byte == 'R' && !self->ready)
+    char byte = 0;
+    int fd = -1;
+    size_t count = 1;
+    ssize_t n = cordon_recv_fds(self->gateway.control, &byte, 1, &fd, &count, MSG_DONTWAIT);
+    if (n == 1 && byte == 'D' && count == 1 && !self->stopping)
+        cordon_doctor_start(&self->doctor, CORDON_TAKE_FD(fd));
+    else if (n == 1 && byte == 'R' && !self->ready)
         say_ready(self);
     else if (n <= 0)
         cordon_close(&self->gateway.control);
+    if (count)
+        cordon_close(&fd);
 }
 
 static void start_again(struct supervisor *self, struct cordon_role *role)
@@ -544,6 +558,7 @@ static void done(struct supervisor *self)
         cordon_close(&self->listen_fds[i]);
     cordon_close(&self->warden.pending_peer);
     cordon_close(&self->gateway.pending_peer);
+    cordon_close(&self->doctor.next);
     cordon_close(&self->signals);
     cordon_state_close(&self->state);
     cordon_settings_free(self->settings);
@@ -552,7 +567,7 @@ static void done(struct supervisor *self)
 
 int cordon_supervisor_main(int argc, char **argv)
 {
-    struct supervisor self = {.signals = -1, .state.fd = -1};
+    struct supervisor self = {.signals = -1, .state.fd = -1, .doctor.next = -1};
     struct cordon_error err = {0};
     self.warden.pending_peer = self.gateway.pending_peer = self.egress.pending_peer = -1;
     /* What a careless parent left open is not for the roles. (A kernel older than 5.9 doesn't know it: they get it.) */

@@ -6,6 +6,7 @@ import re
 import time
 
 import pytest
+from lib.admin import Session
 from lib.client import Client
 from lib.daemon import Daemon, cli
 
@@ -35,22 +36,6 @@ def key_of(daemon, scope):
     made = daemon.request("POST", "/v1/admin/keys", {"name": f"a {scope} key", "scope": scope})
     assert made.status == 200, made
     return Client(daemon.port, made.json()["key"])
-
-
-class Session:
-    """A browser's: a cookie, and the CSRF token where it is sent."""
-
-    def __init__(self, daemon, **secret):
-        answer = Client(daemon.port).request("POST", "/v1/admin/login", secret)
-        assert answer.status == 200, answer
-        self.daemon, self.answer, self.csrf = daemon, answer, answer.json()["csrf"]
-        self.cookie = answer.headers["Set-Cookie"].split(";")[0]
-
-    def request(self, method, path, body=None, csrf=True, **headers):
-        headers = dict(headers, Cookie=self.cookie)
-        if csrf:
-            headers["X-Cordon-CSRF"] = self.csrf
-        return Client(self.daemon.port).request(method, path, body, headers)
 
 
 def setting(client, name):

@@ -31,6 +31,12 @@ static const struct cordon_http_route routes[] = {
      "Makes a key; its text is in this answer only.", "KeyWanted", "Key", NULL},
     {"DELETE", "/v1/admin/keys/{id}", cordon_admin_keys_delete, CORDON_HTTP_ADMIN, CORDON_HTTP_BODY_NONE,
      "Revokes a key.", NULL, "Empty", NULL},
+    {"GET", "/v1/admin/quotas", cordon_admin_quotas_get, CORDON_HTTP_ADMIN, CORDON_HTTP_BODY_NONE,
+     "What each key may have (null: no limit of its own), and has now.", NULL, "Quotas", NULL},
+    {"GET", "/v1/admin/doctor", cordon_admin_doctor_get, CORDON_HTTP_ADMIN, CORDON_HTTP_BODY_NONE,
+     "What cordon doctor tells: what this host lacks, and how to mend it. Looked for by the supervisor; null, with the "
+     "reason, where it could not.",
+     NULL, "Doctor", NULL},
 };
 
 #define OBJECT(properties) "{\"type\":\"object\",\"properties\":{" properties "}}"
@@ -38,6 +44,7 @@ static const struct cordon_http_route routes[] = {
 #define NUMBER "{\"type\":\"number\"}"
 #define WHOLE "{\"type\":\"integer\"}"
 #define FLAG "{\"type\":\"boolean\"}"
+#define LIMIT "{\"type\":\"integer\",\"nullable\":true}"
 #define LIST(name) "{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/" name "\"}}"
 
 static const struct cordon_http_schema schemas[] = {
@@ -72,6 +79,16 @@ static const struct cordon_http_schema schemas[] = {
     {"Key", OBJECT("\"id\":" TEXT ",\"name\":" TEXT ",\"scope\":" TEXT ",\"created_s\":" WHOLE
                    ",\"revoked_s\":{\"type\":\"integer\",\"nullable\":true},\"key\":" TEXT)},
     {"Keys", OBJECT("\"keys\":" LIST("Key"))},
+    {"Quota", OBJECT("\"id\":" TEXT ",\"name\":" TEXT ",\"scope\":" TEXT ",\"runs\":" WHOLE ",\"guests\":" WHOLE
+                     ",\"memory_mb\":" WHOLE ",\"rate_left\":{\"type\":\"integer\",\"nullable\":true}")},
+    {"Quotas", OBJECT("\"limits\":" OBJECT("\"runs\":" LIMIT ",\"guests\":" LIMIT ",\"memory_mb\":" LIMIT
+                                           ",\"rate_per_minute\":" LIMIT) ",\"keys\":" LIST("Quota"))},
+    {"Probe", OBJECT("\"name\":" TEXT ",\"weight\":{\"type\":\"string\",\"enum\":[\"needed\",\"lessens\",\"info\"]}"
+                     ",\"ok\":" FLAG ",\"found\":" TEXT ",\"fix\":" TEXT)},
+    {"Doctor",
+     OBJECT("\"ok\":{\"type\":\"boolean\",\"nullable\":true},\"reason\":" TEXT
+            ",\"probes\":{\"type\":\"array\",\"nullable\":true,\"items\":{\"$ref\":\"#/components/schemas/Probe\"}}"
+            ",\"daemon\":{\"$ref\":\"#/components/schemas/Ready\"}")},
 };
 
 const struct cordon_http_door cordon_door_admin = {

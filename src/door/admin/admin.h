@@ -18,6 +18,8 @@ cordon_http_handler cordon_admin_page, cordon_admin_file;
 cordon_http_handler cordon_admin_settings_get, cordon_admin_settings_put;
 /* records.c */
 cordon_http_handler cordon_admin_audit_get, cordon_admin_history_get, cordon_admin_history_one;
+/* doctor.c, quotas.c */
+cordon_http_handler cordon_admin_doctor_get, cordon_admin_quotas_get;
 /* keys.c */
 cordon_http_handler cordon_admin_keys_get, cordon_admin_keys_post, cordon_admin_keys_delete;
 /* trial.c */

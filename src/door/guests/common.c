@@ -13,7 +13,8 @@ const char *cordon_guest_tenant(const struct cordon_http_request *request)
 
 const char *cordon_guest_viewer(const struct cordon_http_request *request)
 {
-    return request->peer_uid >= 0 && !request->subject[0] ? cordon_guests_all : request->subject;
+    bool local = request->peer_uid >= 0 && !request->subject[0];
+    return local || request->sees_all ? cordon_guests_all : request->subject;
 }
 
 int cordon_guest_object_of(const struct cordon_http_request *request, struct cordon_guest_info **ret,
@@ -103,6 +104,7 @@ void cordon_guest_write(struct cordon_json *json, const struct cordon_guest_info
     cordon_json_object_begin(json);
     pair(json, "id", info->id);
     pair(json, "name", info->name);
+    pair(json, "key", info->tenant);
     pair(json, "state", state_of(info));
     pair(json, "template", info->template_name);
     pair(json, "backend", info->backend);

@@ -100,7 +100,7 @@ int cordon_guest_exec_post(struct cordon_http_request *request, struct cordon_er
     return r;
 }
 
-static void write_exit(struct cordon_json *json, const struct cordon_exec_exit *exit)
+void cordon_guest_exit_write(struct cordon_json *json, const struct cordon_exec_exit *exit)
 {
     cordon_json_key(json, "cause");
     cordon_json_text(json, cordon_cause_name(exit->cause));
@@ -135,7 +135,7 @@ static void write_exec(void *context, const struct cordon_exec_info *exec)
     cordon_json_key(json, "running");
     cordon_json_bool(json, exec->running);
     if (!exec->running)
-        write_exit(json, &exec->exit);
+        cordon_guest_exit_write(json, &exec->exit);
     cordon_json_object_end(json);
 }
 
@@ -176,17 +176,26 @@ static int signal_number(const char *name)
     return 0;
 }
 
+int cordon_guest_pid_of(const struct cordon_http_request *request, uint32_t *ret, struct cordon_error *err)
+{
+    char text[16];
+    unsigned long pid = 0;
+    if (cordon_http_param(request, 1, text, sizeof text) < 0 || !(pid = strtoul(text, NULL, 10)) || pid > UINT32_MAX)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the path names no program by its number (pid)");
+    *ret = (uint32_t)pid;
+    return 0;
+}
+
 int cordon_guest_signal_post(struct cordon_http_request *request, struct cordon_error *err)
 {
-    char guest[CORDON_GUEST_ID], text[16];
+    char guest[CORDON_GUEST_ID];
     cordon_autoforget struct cordon_door_memory memory = {0};
     const char *name = "TERM";
     struct cordon_value body;
-    unsigned long pid = 0;
+    uint32_t pid = 0;
     int r = cordon_guest_of(request, guest, err);
-    if (r == 0 &&
-        (cordon_http_param(request, 1, text, sizeof text) < 0 || !(pid = strtoul(text, NULL, 10)) || pid > UINT32_MAX))
-        r = cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "the path names no program by its number (pid)");
+    if (r == 0)
+        r = cordon_guest_pid_of(request, &pid, err);
     if (r == 0)
         r = cordon_fields_parse(&request->body, &body, err);
     if (r == 0)
@@ -195,7 +204,7 @@ int cordon_guest_signal_post(struct cordon_http_request *request, struct cordon_
         r = cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
                         "signal is INT, TERM, KILL, HUP, QUIT, USR1, USR2, STOP, CONT or WINCH, not \"%.20s\"", name);
     if (r >= 0)
-        r = cordon_guests_exec_control(cordon_guest_viewer(request), guest, (uint32_t)pid, NULL, CORDON_CONTROL_SIGNAL,
+        r = cordon_guests_exec_control(cordon_guest_viewer(request), guest, pid, NULL, CORDON_CONTROL_SIGNAL,
                                        (uint32_t)signal_number(name), err);
     return r < 0 ? r : cordon_guest_reply_nothing(request, err);
 }

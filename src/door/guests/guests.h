@@ -11,7 +11,7 @@
 #define CORDON_GUEST_PATH_MAX 4096u
 
 /* The tenant that the request speaks for when it makes something; when it looks for something, who sits at the machine
- * is the operator and sees all. */
+ * or at the admin page is the operator and sees all. */
 const char *cordon_guest_tenant(const struct cordon_http_request *request);
 const char *cordon_guest_viewer(const struct cordon_http_request *request);
 
@@ -21,6 +21,10 @@ int cordon_guest_object_of(const struct cordon_http_request *request, struct cor
                            struct cordon_error *err);
 
 void cordon_guest_write(struct cordon_json *json, const struct cordon_guest_info *info);
+/* cause, exit_code, signal, run_ms. */
+void cordon_guest_exit_write(struct cordon_json *json, const struct cordon_exec_exit *exit);
+/* The program that the path names, by its pid. */
+int cordon_guest_pid_of(const struct cordon_http_request *request, uint32_t *ret, struct cordon_error *err);
 /* Milliseconds of a member in seconds (fractions allowed): 1, 0 when it is not there, or negative. */
 int cordon_guest_seconds(const struct cordon_value *object, const char *name, double max_s, uint64_t *ret_ms,
                          struct cordon_error *err);
@@ -49,6 +53,7 @@ cordon_http_handler cordon_guest_create_post, cordon_guest_list_get, cordon_gues
     cordon_guest_notes_get;                                                                         /* life.c, list.c */
 cordon_http_handler cordon_guest_network_put, cordon_guest_egress_get, cordon_guest_egress_log_get; /* egress.c */
 cordon_http_handler cordon_guest_exec_post, cordon_guest_execs_get, cordon_guest_signal_post;       /* exec.c */
+cordon_http_handler cordon_guest_terminal_post, cordon_guest_input_post, cordon_guest_resize_post;  /* terminal.c */
 cordon_http_handler cordon_guest_run_post, cordon_guest_reuse_post;                                 /* run.c */
 cordon_http_handler cordon_guest_file_get, cordon_guest_file_put, cordon_guest_file_delete, cordon_guest_entries_get,
     cordon_guest_move_post, cordon_guest_mkdir_post; /* files.c */
@@ -57,7 +62,7 @@ cordon_http_handler cordon_guest_contexts_get, cordon_guest_context_post, cordon
 cordon_http_handler cordon_guest_cell_post;                                                    /* cells.c */
 extern const struct cordon_http_intake cordon_guest_file_intake;
 
-#define CORDON_GUEST_SCHEMAS 23u
+#define CORDON_GUEST_SCHEMAS 27u
 extern const struct cordon_http_schema cordon_guest_schemas[CORDON_GUEST_SCHEMAS];
 
 #endif

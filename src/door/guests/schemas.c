@@ -32,7 +32,7 @@ static const char new_guest[] = STRICT(
     "\"auto_resume\":" DOC("boolean", "An operation on it while it is paused resumes it."));
 
 static const char guest[] = OBJECT(
-    "\"id\":" STRING ",\"name\":" STRING_OR_NULL ",\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"paused\",\"gone\"]},"
+    "\"id\":" STRING ",\"name\":" STRING_OR_NULL ",\"key\":" STRING_OR_NULL ",\"state\":{\"type\":\"string\",\"enum\":[\"running\",\"paused\",\"gone\"]},"
     "\"template\":" STRING_OR_NULL ",\"backend\":" STRING_OR_NULL ",\"isolation\":" STRING ",\"metadata\":" TEXTS ","
     "\"network\":" BOOLEAN ",\"allowed_domains\":" STRINGS ",\"egress_headers\":" INTEGER ",\"memory_mb\":" INTEGER ",\"disk_mb\":" INTEGER ","
     "\"cpu_percent\":" INTEGER ",\"created_at\":" STRING_OR_NULL ",\"started_at\":" STRING_OR_NULL ","
@@ -70,6 +70,16 @@ static const char programs[] = OBJECT("\"programs\":{\"type\":\"array\",\"items\
     "\"pid\":" INTEGER ",\"command\":" STRINGS ",\"cwd\":" STRING ",\"user\":" STRING ",\"tag\":" STRING_OR_NULL ","
     "\"running\":" BOOLEAN ",\"cause\":" STRING ",\"exit_code\":" INTEGER ",\"signal\":" INTEGER ",\"run_ms\":" NUMBER) "}");
 static const char signal_asked[] = OBJECT("\"signal\":" DOC("string", "INT, TERM (the default), KILL, HUP, QUIT, USR1, USR2, STOP, CONT, WINCH."));
+#define SIZE "\"cols\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":1000},\"rows\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":1000}"
+static const char terminal[] = OBJECT(SIZE
+    ",\"command\":{\"type\":\"array\",\"items\":" STRING ",\"description\":\"A program and its arguments; left out: a login shell.\"},"
+    "\"cwd\":" STRING ",\"user\":" STRING);
+static const char terminal_event[] = OBJECT(
+    "\"type\":{\"type\":\"string\",\"enum\":[\"started\",\"output\",\"keepalive\",\"exit\",\"error\"]},\"pid\":" INTEGER ","
+    "\"data_b64\":" STRING ",\"cause\":" STRING ",\"exit_code\":" INTEGER ",\"signal\":" INTEGER ",\"run_ms\":" NUMBER ","
+    "\"message\":" STRING ",\"error\":{\"type\":\"object\"}");
+static const char terminal_size[] = "{\"type\":\"object\",\"required\":[\"cols\",\"rows\"],\"properties\":{" SIZE "}}";
+static const char input[] = OBJECT("\"data\":" STRING ",\"data_b64\":" STRING);
 static const char entry[] = OBJECT(
     "\"name\":" STRING ",\"path\":" STRING ",\"type\":{\"type\":\"string\",\"enum\":[\"other\",\"file\",\"directory\",\"link\"]},"
     "\"mode\":" STRING ",\"owner\":" STRING ",\"group\":" STRING ",\"target\":" STRING_OR_NULL ",\"size\":" INTEGER ","
@@ -119,6 +129,10 @@ const struct cordon_http_schema cordon_guest_schemas[CORDON_GUEST_SCHEMAS] = {
     {"Exec", exec},
     {"Programs", programs},
     {"Signal", signal_asked},
+    {"Terminal", terminal},
+    {"TerminalEvent", terminal_event},
+    {"TerminalSize", terminal_size},
+    {"Input", input},
     {"Entry", entry},
     {"Entries", entries},
     {"Cell", cell},
