@@ -53,6 +53,7 @@ def test_killed_parts_cost_no_wrong_answer(nothing_left, seconds):
         while time.monotonic() < end and done.poll() is None:
             time.sleep(random.uniform(0.5, 3))
             killed.append(kill_one(daemon))
+            host.reap(but=(daemon.process.pid, done.pid))
         out, errors = done.communicate(timeout=300)
         assert done.returncode == 0, errors[-3000:]
         told = json.loads(out.splitlines()[-1])

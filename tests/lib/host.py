@@ -73,15 +73,15 @@ def alive(pid):
     return state(pid) not in (None, "Z", "X")
 
 
-def reap():
-    """Collects orphans that came to us as subreaper. Only for times when no Popen object waits for a child."""
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
+def reap(but=()):
+    """Collects orphans that came to us as subreaper, and no child that a Popen object waits for: name those in but."""
+    me = os.getpid()
+    for pid, parent in processes().items():
+        if parent == me and pid not in but and state(pid) == "Z":
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
 
 
 def status_kb(pid, field="VmRSS"):
