@@ -16,7 +16,8 @@ from e2b import CommandExitException, Sandbox, SandboxException, SandboxQuery
 from e2b_code_interpreter import Sandbox as Interpreter
 
 KILLED = (-1, 137)  # what a program's end may say when its guest's agent was killed under it
-REFUSALS = (SandboxException, e2b.exceptions.SandboxException, httpx.HTTPError, OSError)
+BUSY = getattr(e2b.exceptions, "ServiceBusyException", SandboxException)  # a 503, in newer versions
+REFUSALS = (SandboxException, BUSY, httpx.HTTPError, OSError)
 
 
 class Wrong(Exception):
