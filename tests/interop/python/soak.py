@@ -12,12 +12,13 @@ import traceback
 
 import e2b
 import httpx
+from connectrpc.errors import ConnectError
 from e2b import CommandExitException, Sandbox, SandboxException, SandboxQuery
 from e2b_code_interpreter import Sandbox as Interpreter
 
 KILLED = (-1, 137)  # what a program's end may say when its guest's agent was killed under it
 BUSY = getattr(e2b.exceptions, "ServiceBusyException", SandboxException)  # a 503, in newer versions
-REFUSALS = (SandboxException, BUSY, httpx.HTTPError, OSError)
+REFUSALS = (SandboxException, BUSY, ConnectError, httpx.HTTPError, OSError)
 
 
 class Wrong(Exception):
@@ -70,7 +71,11 @@ def paused(box, mark):
 
 def listed(box, mark):
     found = Sandbox.list(query=SandboxQuery(metadata={"mark": str(mark)})).next_items()
-    check([one.sandbox_id for one in found] == [box.sandbox_id], found)
+    if found:
+        check([one.sandbox_id for one in found] == [box.sandbox_id], found)
+        return
+    time.sleep(2)  # one that is not listed is gone, and not only on its way back
+    check(not box.is_running(request_timeout=20), "it is not listed, and runs")
 
 
 WORK = (commands, files, background, paused, listed)
