@@ -60,6 +60,21 @@ def case_what_the_daemon_declares_is_declared():
     assert found.isolation == "none" and not found.supports_deny_all_egress, found
 
 
+def case_what_was_measured_to_be_otherwise_is_not_declared():
+    def verified(**values):
+        return {"capabilities": [{"name": name, "declared": True, "verified": value} for name, value in values.items()]}
+
+    declared = {"isolation": "hardware-virtualized", "deny_all_egress": True, "domain_allowlist": True, "max_timeout_s": 0}
+    of = lambda **row: cordon_langflow.backend.CordonBackend._of({"capabilities": declared, **row})
+    for row in ({}, {"verified": None}, {"verified": verified(deny_all_egress=True, domain_allowlist=None)}):
+        found = of(**row)
+        assert found.supports_deny_all_egress and found.supports_domain_allowlist and found.max_timeout_seconds is None, row
+    assert not of(verified=verified(deny_all_egress=False)).supports_deny_all_egress
+    assert not of(verified=verified(egress_exceptions=False)).supports_deny_all_egress
+    assert not of(verified=verified(domain_allowlist=False)).supports_domain_allowlist
+    assert not of(capabilities={**declared, "egress_exceptions": ["169.254.0.0/16"]}).supports_deny_all_egress
+
+
 def case_a_daemon_that_is_not_there_is_unavailable():
     backend = fresh()
     os.environ["LANGFLOW_CORDON_URL"] = "http://127.0.0.1:9"

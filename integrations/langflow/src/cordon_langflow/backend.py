@@ -73,12 +73,19 @@ class CordonBackend:
 
     @staticmethod
     def _of(backend: dict) -> Capabilities:
-        held = {**backend.get("capabilities", {}), **backend.get("verified", {})}
+        declared = backend.get("capabilities") or {}
+        measured = {row["name"]: row["verified"] for row in (backend.get("verified") or {}).get("capabilities", [])}
+
+        def held(name: str) -> bool:
+            """Declared, and not measured to be otherwise."""
+            return declared.get(name) is True and measured.get(name) is not False
+
+        closed = not declared.get("egress_exceptions") and measured.get("egress_exceptions") is not False
         return Capabilities(
-            isolation=held.get("isolation", "none"),
-            supports_deny_all_egress=held.get("deny_all_egress") is True and not held.get("egress_exceptions"),
-            supports_domain_allowlist=held.get("domain_allowlist") is True,
-            max_timeout_seconds=held.get("max_timeout_s") or None,
+            isolation=declared.get("isolation", "none"),
+            supports_deny_all_egress=held("deny_all_egress") and closed,
+            supports_domain_allowlist=held("domain_allowlist"),
+            max_timeout_seconds=declared.get("max_timeout_s") or None,
         )
 
     def run(self, code: str, *, env: dict[str, str] | None = None) -> SandboxResult:
