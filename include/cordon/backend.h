@@ -163,6 +163,8 @@ struct cordon_outcome {
     char result_error[256];          /* why main's result could not be had, else "" */
     bool network;                    /* it had one that was counted: */
     struct cordon_egress_counts egress;
+    char accelerator[16]; /* of a virtual machine: "kvm", or "tcg", which is emulation in software; else "" */
+    char start[16]; /* how it came to be: "booted" for this run, "copied" of a template, "pooled": copied before */
 };
 
 struct cordon_event {

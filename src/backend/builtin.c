@@ -6,6 +6,7 @@
 const struct cordon_backend *const cordon_backend_builtin[] = {
     &cordon_backend_none,
     &cordon_backend_local,
+    &cordon_backend_exec_sandbox,
     &cordon_backend_self_managed,
     &cordon_backend_ssh,
     &cordon_backend_e2b,

@@ -7,7 +7,7 @@
 
 #include "core/settings.h"
 
-extern const struct cordon_backend cordon_backend_none, cordon_backend_local;
+extern const struct cordon_backend cordon_backend_none, cordon_backend_local, cordon_backend_exec_sandbox;
 extern const struct cordon_backend cordon_backend_self_managed, cordon_backend_ssh, cordon_backend_e2b,
     cordon_backend_createos, cordon_backend_tenki, cordon_backend_ucloud_agent_sandbox,
     cordon_backend_aliyun_codeinterpreter;

@@ -64,6 +64,8 @@ static const struct field {
         FIELD("message", FORM_TEXT, message),
         FIELD("backend", FORM_TEXT, backend),
         FIELD("warm", FORM_BOOL, warm),
+        FIELD("accelerator", FORM_TEXT, accelerator),
+        FIELD("start", FORM_TEXT, start),
         FIELD("cpu_ms", FORM_US, cpu_us),
         FIELD("memory_peak_bytes", FORM_U64, memory_peak_bytes),
         FIELD("oom_kills", FORM_U32, oom_kills),

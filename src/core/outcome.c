@@ -110,6 +110,8 @@ void cordon_outcome_write(const struct cordon_outcome *outcome, struct cordon_js
     pair_text(json, "isolation", cordon_isolation_name(outcome->isolation));
     cordon_json_key(json, "warm");
     cordon_json_bool(json, outcome->warm);
+    pair_text(json, "accelerator", *outcome->accelerator ? outcome->accelerator : NULL);
+    pair_text(json, "start", *outcome->start ? outcome->start : NULL);
     cordon_json_key(json, "cpu_ms");
     if (outcome->cpu_us)
         cordon_json_ms(json, outcome->cpu_us);

@@ -55,7 +55,8 @@ static const char run[] =
 static const char outcome[] =
     "{\"type\":\"object\",\"required\":[\"cause\",\"exit_code\"],\"properties\":{\"cause\":" CAUSES ","
     "\"exit_code\":" INTEGER ",\"signal\":" INTEGER_OR_NULL ",\"limit_hit\":" STRING_OR_NULL ",\"message\":" STRING ","
-    "\"backend\":" STRING ",\"isolation\":" ISOLATIONS ",\"warm\":" BOOLEAN ",\"cpu_ms\":" NUMBER_OR_NULL ","
+    "\"backend\":" STRING ",\"isolation\":" ISOLATIONS ",\"warm\":" BOOLEAN ","
+    "\"accelerator\":" STRING_OR_NULL ",\"start\":" STRING_OR_NULL ",\"cpu_ms\":" NUMBER_OR_NULL ","
     "\"memory_peak_bytes\":" INTEGER_OR_NULL ",\"oom_kills\":" INTEGER ",\"processes_left\":" INTEGER ","
     "\"stdout\":" STREAM ",\"stderr\":" STREAM ",\"artifacts_dropped\":" INTEGER ",\"syscalls_denied\":" INTEGER ","
     "\"blocked_syscall\":" STRING_OR_NULL ",\"result_error\":" STRING_OR_NULL "}}";

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "core/template.h"
 #include "guest/internal.h"
 
 #define GRANT_FDS (7 + CORDON_GRANT_NETWORK_SOCKETS)
@@ -109,7 +111,34 @@ static int take_grant(struct cordon_warden_grant *grant, ssize_t size, int *fds,
     ret->cpu_usage_base = grant->cpu_usage_base;
     ret->warm = grant->warm == 1;
     ret->paused = grant->paused == 1;
+    ret->machine_start = grant->machine_start;
+    ret->machine_accel = grant->machine_accel;
     return 0;
+}
+
+bool cordon_lease_last_word(const struct cordon_lease *lease, char *to, size_t size)
+{
+    struct cordon_lease_end end;
+    *to = '\0';
+    ssize_t n = lease->lease < 0 ? -1 : cordon_recv_fds(lease->lease, &end, sizeof end, NULL, NULL, MSG_DONTWAIT);
+    if (n != (ssize_t)sizeof end || end.version != CORDON_WARDEN_VERSION || end.ended != CORDON_LEASE_ENDED)
+        return false;
+    end.why[sizeof end.why - 1] = '\0';
+    (void)snprintf(to, size, "%s", end.why); /* cut at its size */
+    return true;
+}
+
+enum cordon_isolation cordon_lease_isolation(const struct cordon_lease *lease)
+{
+    return lease->machine_accel == CORDON_MACHINE_KVM ? CORDON_ISOLATION_HARDWARE_VIRTUALIZED
+                                                      : CORDON_ISOLATION_SOFTWARE_EMULATED;
+}
+
+const char *cordon_lease_accelerator(const struct cordon_lease *lease)
+{
+    if (lease->machine_accel == CORDON_MACHINE_KVM)
+        return "kvm";
+    return lease->machine_accel == CORDON_MACHINE_TCG ? "tcg" : "";
 }
 
 /* -ENOTCONN: this warden is gone. */
@@ -128,16 +157,50 @@ static int receive(struct cordon_lease *ret, struct cordon_error *err)
     return take_grant(&grant, n, fds, nfds, ret, err);
 }
 
-static int gave_up(int r, struct cordon_error *err)
+static unsigned patience_s(const struct cordon_warden_acquire *wanted)
+{
+    return (wanted->machine ? CORDON_MACHINE_ACQUIRE_US : CORDON_GUEST_ACQUIRE_US) / 1000000;
+}
+
+static int gave_up(int r, const struct cordon_warden_acquire *wanted, struct cordon_error *err)
 {
     if (r == -ECANCELED)
         return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "the client left before its program was started");
+    if (r == 0 && wanted->machine)
+        return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_BUSY,
+                           "no virtual machine was free within %u s: all that the budget allows are in use "
+                           "(CORDON_VM_MEMORY_BUDGET_MB, CORDON_VM_CPU_BUDGET_PERCENT); try again later",
+                           patience_s(wanted));
     if (r == 0)
         return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE,
                            "no guest was ready within %u s: the host may be overloaded, or a large template is still "
                            "being loaded",
-                           CORDON_GUEST_ACQUIRE_US / 1000000);
+                           patience_s(wanted));
     return cordon_fail_errno(err, r, "waiting for a guest");
+}
+
+int cordon_warden_look(struct cordon_error *err)
+{
+    /* The least that is not refused: nothing is made. */
+    const struct cordon_warden_acquire wanted = {.version = CORDON_WARDEN_VERSION,
+                                                 .machine = CORDON_MACHINE_LOOK,
+                                                 .cpu_percent = 1,
+                                                 .pids = 2,
+                                                 .memory_bytes = 4u << 20,
+                                                 .template_name = CORDON_TEMPLATE_DEFAULT};
+    cordon_autoclose int lease = -1;
+    struct cordon_warden_grant grant;
+    int r = ask(&wanted, &lease);
+    if (r == 0)
+        r = wait_for(lease, -1, cordon_now_us() + CORDON_GUEST_ACQUIRE_US);
+    ssize_t n = r == 1 ? cordon_recv_fds(lease, &grant, sizeof grant, NULL, NULL, MSG_DONTWAIT) : 0;
+    if (n != (ssize_t)sizeof grant || grant.version != CORDON_WARDEN_VERSION)
+        return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE,
+                           "the warden does not say whether virtual machines can be made here");
+    grant.why[sizeof grant.why - 1] = '\0';
+    return grant.status == 0 ? 0
+                             : cordon_fail(err, grant.status, CORDON_ERROR_UNAVAILABLE,
+                                           "the backend exec-sandbox can't run here: %.400s", grant.why);
 }
 
 static int ask_and_wait(const struct cordon_warden_acquire *wanted, int cancel_fd, uint64_t until_us,
@@ -149,13 +212,13 @@ static int ask_and_wait(const struct cordon_warden_acquire *wanted, int cancel_f
     if (r < 0)
         return cordon_fail_errno(err, r, "asking the warden for a guest");
     r = wait_for(lease->lease, cancel_fd, until_us);
-    return r == 1 ? receive(lease, err) : gave_up(r, err);
+    return r == 1 ? receive(lease, err) : gave_up(r, wanted, err);
 }
 
 int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd, struct cordon_lease *ret,
                       struct cordon_error *err)
 {
-    uint64_t until_us = cordon_now_us() + CORDON_GUEST_ACQUIRE_US;
+    uint64_t until_us = cordon_now_us() + patience_s(wanted) * UINT64_C(1000000);
     for (;;) {
         struct cordon_lease lease = CORDON_LEASE_NONE;
         int r = ask_and_wait(wanted, cancel_fd, until_us, &lease, err);
@@ -169,7 +232,7 @@ int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd,
         /* One that is there but has no descriptor for a lease closes it: it is not to be asked without a pause. */
         r = wait_for(-1, cancel_fd, cordon_now_us() + PAUSE_US);
         if (r < 0)
-            return gave_up(r, err);
+            return gave_up(r, wanted, err);
         cordon_autoclose int arrival = cordon_warden_arrival();
         if (arrival < 0)
             return cordon_fail_errno(err, arrival, "waiting for the warden");
@@ -177,8 +240,8 @@ int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd,
         if (r == 0)
             return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE,
                                "there is no warden: it ended, and no new one was ready within %u s",
-                               CORDON_GUEST_ACQUIRE_US / 1000000);
+                               patience_s(wanted));
         if (r < 0)
-            return gave_up(r, err);
+            return gave_up(r, wanted, err);
     }
 }

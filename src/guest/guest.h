@@ -16,6 +16,10 @@ int cordon_warden_set(int fd, struct cordon_error *err);
 /* The newest hello: 0, or -ENOTCONN with err kind UNAVAILABLE while there is no warden. */
 int cordon_warden_hello(struct cordon_warden_hello *ret, struct cordon_error *err);
 
+/* Can virtual machines be made here? Looked at anew where something changed since. 0, or UNAVAILABLE with the reason.
+ */
+int cordon_warden_look(struct cordon_error *err);
+
 /* The three functions of struct cordon_backend for a backend whose guests come from the warden: a whole run =
  * acquire (waits at most 10 s), files, exec, events, artifacts, outcome, release. Name and isolation go into the
  * outcome. */
@@ -23,6 +27,7 @@ struct cordon_guest_backend {
     const char *name;
     enum cordon_isolation isolation;
     bool unisolated;
+    bool machine; /* guests are virtual machines; isolation is then by what the grant says of its accelerator */
 };
 int cordon_guest_run_open(const struct cordon_guest_backend *backend, const struct cordon_request *request,
                           struct cordon_run **ret, struct cordon_error *err);

@@ -10,6 +10,7 @@
 #include "guest/reader.h"
 
 #define CORDON_GUEST_ACQUIRE_US 10000000u
+#define CORDON_MACHINE_ACQUIRE_US 120000000u /* the queue for the machines' budget is the warden's, and may be long */
 
 /* warden.c. A connection to the warden for one message: a descriptor of one's own, or -ENOTCONN. */
 int cordon_warden_dup(void);
@@ -26,15 +27,20 @@ struct cordon_lease {
     int network[CORDON_GRANT_NETWORK_SOCKETS]; /* for cordon_egress_open, which takes them */
     uint64_t oom_kill_base, cpu_usage_base;
     bool warm, paused;
+    uint32_t machine_start, machine_accel;
 };
 #define CORDON_LEASE_NONE                                                                                              \
-    ((struct cordon_lease){-1, -1, -1, -1, -1, -1, -1, -1, {-1, -1, -1, -1, -1, -1}, 0, 0, false, false})
+    ((struct cordon_lease){-1, -1, -1, -1, -1, -1, -1, -1, {-1, -1, -1, -1, -1, -1}, 0, 0, false, false, 0, 0})
 
 /* acquire.c: 0, or negative with err: BUSY, UNAVAILABLE, CANCELLED, INFRASTRUCTURE; GONE where a guest to be adopted is
  * not there. */
 int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd, struct cordon_lease *ret,
                       struct cordon_error *err);
 void cordon_lease_close(struct cordon_lease *lease); /* ends the guest */
+/* What a lease's last word says of a machine's end: true, or false with "". */
+bool cordon_lease_last_word(const struct cordon_lease *lease, char *to, size_t size);
+enum cordon_isolation cordon_lease_isolation(const struct cordon_lease *lease);
+const char *cordon_lease_accelerator(const struct cordon_lease *lease); /* "kvm", "tcg", "" */
 
 /* send.c: what is still to be said to the agent, made frame by frame, so that nothing large is copied. */
 struct cordon_guest_sender {

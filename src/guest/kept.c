@@ -17,6 +17,7 @@
 #include "isolate/cgroup.h"
 
 #define SETUP_S 10
+#define SETUP_MACHINE_S 30 /* software emulation takes its time */
 #define END_S 5
 #define ANSWER_MS 10000
 
@@ -87,7 +88,7 @@ static int set_up(struct cordon_guest_handle *guest, const struct cordon_guest_s
     cordon_buf_wipe(&fields); /* environment */
     if (r < 0)
         return r;
-    r = wait_until(guest, &guest->set_up, SETUP_S);
+    r = wait_until(guest, &guest->set_up, guest->machine ? SETUP_MACHINE_S : SETUP_S);
     if (r < 0)
         return say_late(guest, r, err);
     if (guest->failed.code < 0 && err)
@@ -106,7 +107,7 @@ static int begin(struct cordon_guest_handle *guest, const struct cordon_warden_a
     r = cordon_kept_dispatch_add(guest);
     if (r < 0)
         return cordon_fail_errno(err, r, "watch the guest %s", guest->id);
-    r = wait_until(guest, &guest->ready, SETUP_S);
+    r = wait_until(guest, &guest->ready, guest->machine ? SETUP_MACHINE_S : SETUP_S);
     return r < 0 ? say_late(guest, r, err) : 0;
 }
 
@@ -119,7 +120,8 @@ static void order_end(struct cordon_guest_handle *guest)
                               MSG_DONTWAIT); /* a warden that is gone has ended it, too */
 }
 
-static int create_once(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret, struct cordon_error *err)
+static int create_once(const struct cordon_guest_spec *spec, bool machine, struct cordon_guest_handle **ret,
+                       struct cordon_error *err)
 {
     struct cordon_warden_acquire wanted = {
         .version = CORDON_WARDEN_VERSION,
@@ -128,6 +130,7 @@ static int create_once(const struct cordon_guest_spec *spec, struct cordon_guest
         .pids = spec->limits.pids,
         .memory_bytes = spec->limits.memory_bytes,
         .network = spec->egress != NULL,
+        .machine = machine,
     };
     (void)snprintf(wanted.template_name, sizeof wanted.template_name, "%s",
                    spec->template_name ? spec->template_name : "default");
@@ -135,6 +138,7 @@ static int create_once(const struct cordon_guest_spec *spec, struct cordon_guest
     struct cordon_guest_handle *guest = new_handle(spec->id);
     if (!guest)
         return cordon_fail_errno(err, -ENOMEM, "make a guest");
+    guest->machine = machine;
     int r = begin(guest, &wanted, spec->cancel_fd, err);
     if (r == 0 && spec->egress)
         r = cordon_egress_open(guest->id, guest->lease.network, spec->egress, &guest->egress, err);
@@ -150,15 +154,27 @@ static int create_once(const struct cordon_guest_spec *spec, struct cordon_guest
 }
 
 /* One that was killed while it was parked may be handed over before its warden sees that: another one is asked for. */
-int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret, struct cordon_error *err)
+static int create(const struct cordon_guest_spec *spec, bool machine, struct cordon_guest_handle **ret,
+                  struct cordon_error *err)
 {
     struct cordon_error own = {0};
-    int r = create_once(spec, ret, &own);
+    int r = create_once(spec, machine, ret, &own);
     if (r < 0 && own.kind == CORDON_ERROR_GONE)
-        r = create_once(spec, ret, &own);
+        r = create_once(spec, machine, ret, &own);
     if (r < 0 && err)
         *err = own;
     return r;
+}
+
+int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret, struct cordon_error *err)
+{
+    return create(spec, false, ret, err);
+}
+
+int cordon_kept_create_machine(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
+                               struct cordon_error *err)
+{
+    return create(spec, true, ret, err);
 }
 
 static int send_notice(struct cordon_guest_handle *guest, bool paused, struct cordon_error *err)
@@ -167,11 +183,12 @@ static int send_notice(struct cordon_guest_handle *guest, bool paused, struct co
     return cordon_kept_send_frame(guest, CORDON_FRAME_CONTROL, 0, bytes, sizeof bytes, NULL, 0, err);
 }
 
-int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)
+static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     struct cordon_warden_acquire wanted = {.version = CORDON_WARDEN_VERSION,
                                            .kind = CORDON_GUEST_KEPT,
                                            .adopt = 1,
+                                           .machine = machine,
                                            .cpu_percent = 1,
                                            .pids = 2,
                                            .memory_bytes = 4u << 20,
@@ -182,6 +199,7 @@ int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct c
     if (!guest)
         return cordon_fail_errno(err, -ENOMEM, "adopt a guest");
     guest->set_up = true;
+    guest->machine = machine;
     int r = begin(guest, &wanted, -1, err);
     if (r == 0 && guest->lease.network[0] >= 0) /* until its rules are set again */
         r = cordon_egress_open(guest->id, guest->lease.network, &CORDON_EGRESS_POLICY_OFF, &guest->egress, err);
@@ -193,6 +211,16 @@ int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct c
     }
     *ret = guest;
     return 0;
+}
+
+int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)
+{
+    return adopt(id, false, ret, err);
+}
+
+int cordon_kept_adopt_machine(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)
+{
+    return adopt(id, true, ret, err);
 }
 
 void cordon_kept_release(struct cordon_guest_handle *guest)

@@ -56,6 +56,7 @@ struct cordon_guest_handle {
     struct cordon_egress_session *egress; /* NULL: made without */
     int gone_fd;
     bool ready, set_up, gone, paused;
+    bool machine;
     struct cordon_error failed; /* of SETUP; code 0: none */
     char why[256];              /* it is gone */
     struct cordon_buf in;
@@ -102,6 +103,10 @@ int cordon_kept_stream_step(struct cordon_stream *stream, int timeout_ms, struct
 int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
                        struct cordon_error *err);
 int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err);
+/* The same for guests that are virtual machines. */
+int cordon_kept_create_machine(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
+                               struct cordon_error *err);
+int cordon_kept_adopt_machine(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err);
 void cordon_kept_release(struct cordon_guest_handle *guest);
 int cordon_kept_destroy(struct cordon_guest_handle *guest, struct cordon_error *err);
 int cordon_kept_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err);

@@ -172,14 +172,22 @@ static void read_channel(struct cordon_guest_handle *guest)
 
 static void read_lease(struct cordon_guest_handle *guest)
 {
-    struct cordon_lease_answer answer;
-    ssize_t n = cordon_recv_fds(guest->lease.lease, &answer, sizeof answer, NULL, NULL, MSG_DONTWAIT);
+    union {
+        struct cordon_lease_answer answer;
+        struct cordon_lease_end end;
+    } word;
+    ssize_t n = cordon_recv_fds(guest->lease.lease, &word, sizeof word, NULL, NULL, MSG_DONTWAIT);
     if (n == -EAGAIN)
         return;
     (void)pthread_mutex_lock(&guest->lock); /* can't fail for a plain mutex */
-    if (n == (ssize_t)sizeof answer && answer.version == CORDON_WARDEN_VERSION) {
-        guest->answered = answer.seq;
-        guest->answer = answer.status;
+    if (n == (ssize_t)sizeof word.end && word.end.version == CORDON_WARDEN_VERSION &&
+        word.end.ended == CORDON_LEASE_ENDED) {
+        char why[256];
+        (void)snprintf(why, sizeof why, "its virtual machine ended: %.200s", word.end.why);
+        cordon_kept_mark_gone(guest, why);
+    } else if (n == (ssize_t)sizeof word.answer && word.answer.version == CORDON_WARDEN_VERSION) {
+        guest->answered = word.answer.seq;
+        guest->answer = word.answer.status;
         (void)pthread_cond_broadcast(&guest->changed); /* can't fail */
     } else if (n <= 0) {
         (void)epoll_ctl(dispatcher.epoll, EPOLL_CTL_DEL, guest->lease.lease, NULL); /* it is at its end */

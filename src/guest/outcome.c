@@ -141,6 +141,12 @@ static void judge_loss(struct cordon_run *run)
         [CORDON_LOSS_VIOLATION] = "the guest violated its protocol: ",
         [CORDON_LOSS_MEMORY] = "the gateway has no memory for this run",
     };
+    char word[160];
+    if (run->loss == CORDON_LOSS_AGENT && cordon_lease_last_word(&run->lease, word, sizeof word)) {
+        (void)snprintf(outcome->message, sizeof outcome->message,
+                       "the virtual machine ended before its program did: %s", word);
+        return;
+    }
     (void)snprintf(outcome->message, sizeof outcome->message, "%s%s", texts[run->loss],
                    run->loss == CORDON_LOSS_VIOLATION ? reader->violation : "");
 }
@@ -169,6 +175,10 @@ static void read_counters(struct cordon_run *run)
 {
     struct cordon_outcome *outcome = &run->outcome;
     const struct cordon_lease *lease = &run->lease;
+    if (run->backend.machine) { /* the host's counters are QEMU's; in there the agent has looked */
+        outcome->oom_kills = run->reader.exit.oom_kills;
+        outcome->memory_peak_bytes = run->reader.exit.memory_peak_bytes;
+    }
     if (lease->memory_events >= 0) {
         uint64_t kills = cordon_cgroup_read_oom_kills(lease->memory_events);
         outcome->oom_kills = kills > lease->oom_kill_base ? (uint32_t)(kills - lease->oom_kill_base) : 0;
@@ -213,6 +223,16 @@ static void explain_result(struct cordon_run *run)
     (void)snprintf(outcome->result_error, sizeof outcome->result_error, "%s", why);
 }
 
+static void tell_machine(struct cordon_run *run)
+{
+    static const char *const starts[] = {"", "booted", "copied", "pooled"};
+    struct cordon_outcome *outcome = &run->outcome;
+    uint32_t start = run->lease.machine_start;
+    outcome->isolation = cordon_lease_isolation(&run->lease);
+    (void)snprintf(outcome->accelerator, sizeof outcome->accelerator, "%s", cordon_lease_accelerator(&run->lease));
+    (void)snprintf(outcome->start, sizeof outcome->start, "%s", start <= CORDON_MACHINE_POOLED ? starts[start] : "");
+}
+
 void cordon_guest_run_judge(struct cordon_run *run)
 {
     struct cordon_outcome *outcome = &run->outcome;
@@ -220,6 +240,8 @@ void cordon_guest_run_judge(struct cordon_run *run)
     *outcome = (struct cordon_outcome){.struct_size = sizeof *outcome, .isolation = run->backend.isolation};
     (void)snprintf(outcome->backend, sizeof outcome->backend, "%s", run->backend.name);
     outcome->warm = run->lease.warm;
+    if (run->backend.machine)
+        tell_machine(run);
     outcome->start_us = run->granted_us - run->opened_us;
     outcome->run_us = run->exec_us && ended > run->exec_us ? ended - run->exec_us : 0;
     outcome->total_us = now - run->opened_us;

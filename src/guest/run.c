@@ -33,6 +33,8 @@
 #define GRACE_US 15000            /* for EXIT after a kill: a deadline is answered within 20 ms */
 #define GRACE_ARTIFACTS_US 200000 /* the same where artifacts are wanted: without EXIT there are none */
 #define LOST_US 200000            /* for the channel's end after the lease's */
+#define WORD_US 3000000           /* for the lease's last word after a machine's channel ended */
+#define GRACE_MACHINE_US 100000   /* its agent's answer comes by way of an emulated device */
 #define HANDOVER_US 30000000      /* for files and program to be taken */
 #define COLLECT_US 10000000       /* the agent itself gives its worker 5 s */
 #define COLLECT_LATE_US 2000000   /* the same after a deadline */
@@ -87,6 +89,7 @@ static int acquire(struct cordon_run *run, struct cordon_error *err)
         .version = CORDON_WARDEN_VERSION,
         .kind = choose_kind(run->request),
         .unisolated = run->backend.unisolated,
+        .machine = run->backend.machine,
         .network = has_network(run),
         .cpu_percent = limits->cpu_percent,
         .pids = limits->pids,
@@ -164,7 +167,9 @@ static void cut(struct cordon_run *run, enum cordon_guest_cut why)
     uint64_t now = cordon_now_us();
     run->cut = why;
     run->deadline_us = run->cpu_check_us = 0;
-    run->give_up_us = now + (run->request->artifacts ? GRACE_ARTIFACTS_US : GRACE_US);
+    run->give_up_us = now + (run->request->artifacts ? GRACE_ARTIFACTS_US
+                             : run->backend.machine  ? GRACE_MACHINE_US
+                                                     : GRACE_US);
     if (why == CORDON_CUT_CANCELLED || cordon_guest_sender_kill(&run->sender, SIGKILL) < 0)
         lose(run, CORDON_LOSS_SILENT);
 }
@@ -230,7 +235,7 @@ static int wait_for_events(struct cordon_run *run, struct pollfd fds[3])
     uint64_t wait = when > now ? when - now : 0;
     const struct timespec timeout = {.tv_sec = (time_t)(wait / 1000000), .tv_nsec = (long)(wait % 1000000) * 1000};
     short out = cordon_guest_sender_waits(&run->sender) ? POLLOUT : 0;
-    fds[0] = (struct pollfd){.fd = run->lease.channel, .events = (short)(POLLIN | out)};
+    fds[0] = (struct pollfd){.fd = run->channel_ended ? -1 : run->lease.channel, .events = (short)(POLLIN | out)};
     fds[1] = (struct pollfd){.fd = run->lease_ended ? -1 : run->lease.lease, .events = POLLRDHUP};
     fds[2] = (struct pollfd){.fd = run->request->cancel_fd, .events = POLLRDHUP};
     int n = ppoll(fds, 3, when ? &timeout : NULL, NULL);
@@ -249,10 +254,14 @@ static void receive(struct cordon_run *run)
     ssize_t n = recv(run->lease.channel, to, READ_SIZE, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0)
-        lose(run, CORDON_LOSS_AGENT);
-    else
+    if (n > 0) {
         run->in.size += (size_t)n;
+    } else if (run->backend.machine && !run->lease_ended) {
+        run->channel_ended = true;
+        run->give_up_us = cordon_now_us() + WORD_US;
+    } else {
+        lose(run, CORDON_LOSS_AGENT);
+    }
 }
 
 static void send_due(struct cordon_run *run)
@@ -286,7 +295,7 @@ static void wait_for_more(struct cordon_run *run)
     if (n < 0)
         lose(run, CORDON_LOSS_SILENT);
     else if (n == 0 && run->give_up_us && cordon_now_us() >= run->give_up_us)
-        lose(run, run->lease_ended ? CORDON_LOSS_AGENT : CORDON_LOSS_SILENT);
+        lose(run, run->lease_ended || run->channel_ended ? CORDON_LOSS_AGENT : CORDON_LOSS_SILENT);
     else if (n > 0 && fds[2].revents)
         cut(run, CORDON_CUT_CANCELLED);
     else if (n > 0 && fds[0].revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL))
@@ -294,6 +303,8 @@ static void wait_for_more(struct cordon_run *run)
     else if (n > 0 && fds[1].revents) {
         run->lease_ended = true;
         run->give_up_us = cordon_now_us() + LOST_US;
+        if (run->channel_ended)
+            lose(run, CORDON_LOSS_AGENT);
     }
 }
 

@@ -37,7 +37,7 @@ struct cordon_run {
     uint64_t cpu_check_us; /* when its CPU time could be used up at the earliest; 0: no limit */
     uint64_t give_up_us;   /* when no answer is waited for any longer; 0: none */
     uint64_t credit_owed[2];
-    bool lease_ended;
+    bool lease_ended, channel_ended; /* of a machine the lease's last word is waited for */
     bool result_given;
     bool missing_told;                    /* that artifacts were lost */
     struct cordon_egress_session *egress; /* with network */

@@ -163,7 +163,7 @@ static int load(struct cordon_machine *machine, uint64_t until_us)
 
 static int end_in_order(struct cordon_machine *machine, uint64_t until_us)
 {
-    int r = cordon_machine_send(machine, "quit", NULL);
+    int r = cordon_machine_send(machine, "quit", NULL, -1);
     while (r >= 0)
         r = cordon_machine_wait(machine, CORDON_WANT_QMP, until_us, "end");
     if (!machine->ended_well)
@@ -268,11 +268,25 @@ static int lease(struct cordon_machine *machine, const struct cordon_vmm_order *
     return 0;
 }
 
+/* The guest sees its port closed, and open again. */
+static int change_channel(struct cordon_machine *machine, int fd, uint64_t until_us)
+{
+    if (fd < 0)
+        return cordon_machine_fail(machine, -EBADF, "the warden brought no channel");
+    int r = cordon_machine_call_fd(machine, "getfd", "{\"fdname\":\"agent\"}", fd, until_us);
+    if (r == 0)
+        r = cordon_machine_call(
+            machine, "chardev-change",
+            "{\"id\":\"agent\",\"backend\":{\"type\":\"socket\",\"data\":{\"addr\":{\"type\":\"fd\","
+            "\"data\":{\"str\":\"agent\"}},\"server\":false}}}",
+            until_us);
+    return r;
+}
+
 int cordon_machine_obey(struct cordon_machine *machine, const struct cordon_vmm_order *order, int fd,
                         struct cordon_vmm_report *report)
 {
     uint64_t until_us = cordon_now_us() + ANSWER_US;
-    (void)fd;
     switch (order->verb) {
     case CORDON_VMM_LEASE:
         return lease(machine, order, report, until_us);
@@ -280,6 +294,8 @@ int cordon_machine_obey(struct cordon_machine *machine, const struct cordon_vmm_
         return pause_machine(machine, until_us);
     case CORDON_VMM_RESUME:
         return resume(machine, until_us);
+    case CORDON_VMM_CHANNEL_NEW:
+        return change_channel(machine, fd, until_us);
     default:
         return cordon_machine_fail(machine, -EINVAL, "the warden gave an unknown order (%u)", order->verb);
     }

@@ -51,8 +51,10 @@ enum cordon_machine_want { CORDON_WANT_QMP = 0, CORDON_WANT_CHANNEL, CORDON_WANT
 /* One wait, until until_us (0: for ever): 1 when what is wanted can be read, 0 when something else was taken in. */
 int cordon_machine_wait(struct cordon_machine *machine, enum cordon_machine_want want, uint64_t until_us,
                         const char *step);
-/* Sends a command; or sends it and waits for its return. */
-int cordon_machine_send(struct cordon_machine *machine, const char *command, const char *arguments);
+/* Sends a command, with a descriptor where fd is one; the others wait for its return, too. */
+int cordon_machine_send(struct cordon_machine *machine, const char *command, const char *arguments, int fd);
+int cordon_machine_call_fd(struct cordon_machine *machine, const char *command, const char *arguments, int fd,
+                           uint64_t until_us);
 int cordon_machine_call(struct cordon_machine *machine, const char *command, const char *arguments, uint64_t until_us);
 /* Reads the guest's next frame of proto/vm.h, or an ERROR; its payload is borrowed until the next. */
 int cordon_machine_frame(struct cordon_machine *machine, struct cordon_frame *frame, uint64_t until_us);

@@ -166,12 +166,12 @@ int cordon_machine_wait(struct cordon_machine *machine, enum cordon_machine_want
     return fds[4].revents ? 1 : 0;
 }
 
-int cordon_machine_send(struct cordon_machine *machine, const char *command, const char *arguments)
+int cordon_machine_send(struct cordon_machine *machine, const char *command, const char *arguments, int fd)
 {
     struct cordon_buf line = CORDON_BUF_INIT(4096);
     machine->replied = false;
     int r = cordon_qmp_put(&line, ++machine->last_id, command, arguments);
-    ssize_t n = r < 0 ? r : send(machine->qmp, line.data, line.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t n = r < 0 ? r : cordon_send_fds(machine->qmp, line.data, line.size, &fd, fd >= 0, MSG_DONTWAIT);
     bool sent = r == 0 && n == (ssize_t)line.size; /* QEMU reads one before the next is sent: a socket holds it */
     cordon_buf_done(&line);
     if (!sent && n >= 0)
@@ -179,9 +179,10 @@ int cordon_machine_send(struct cordon_machine *machine, const char *command, con
     return 0; /* one whose socket is closed is at its end, which is told in its own words */
 }
 
-int cordon_machine_call(struct cordon_machine *machine, const char *command, const char *arguments, uint64_t until_us)
+int cordon_machine_call_fd(struct cordon_machine *machine, const char *command, const char *arguments, int fd,
+                           uint64_t until_us)
 {
-    int r = cordon_machine_send(machine, command, arguments);
+    int r = cordon_machine_send(machine, command, arguments, fd);
     if (r < 0)
         return r;
     while (!machine->replied) {
@@ -192,6 +193,11 @@ int cordon_machine_call(struct cordon_machine *machine, const char *command, con
     if (machine->reply.kind == CORDON_QMP_ERROR)
         return cordon_machine_fail(machine, -EIO, "QEMU refused %s: %.160s", command, machine->reply.text);
     return 0;
+}
+
+int cordon_machine_call(struct cordon_machine *machine, const char *command, const char *arguments, uint64_t until_us)
+{
+    return cordon_machine_call_fd(machine, command, arguments, -1, until_us);
 }
 
 /* --- the guest's first frames --- */

@@ -20,6 +20,7 @@
 
 #define HOST_AUTHORITIES "/etc/ssl/certs/ca-certificates.crt"
 #define TRUST_MAX (4u << 20)
+#define CORDON_IMAGE_FOLDER "/images/vm" /* in the state folder */
 
 static const char *text(const struct cordon_settings *settings, enum cordon_setting id)
 {
@@ -136,6 +137,36 @@ static void take(const struct cordon_settings *settings, struct cordon_warden_co
         (void)take_path(settings, CORDON_SET_NODE, to->node, sizeof to->node, problem); /* kept in problem */
 }
 
+/* Half a CPU is left to the host, and each CPU carries two machines. */
+#define CPU_OVERCOMMIT 2
+
+static uint64_t host_memory_mb(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size >> 20 : 1024;
+}
+
+/* Folder and program are looked at when a machine is asked for, and told then. */
+static void take_machines(const struct cordon_settings *settings, struct cordon_warden_config *ret)
+{
+    const char *image = text(settings, CORDON_SET_VM_IMAGE);
+    char state[sizeof ret->image - sizeof CORDON_IMAGE_FOLDER];
+    if (*image)
+        (void)snprintf(ret->image, sizeof ret->image, "%s", image); /* cut, it is not found */
+    else if (cordon_state_path(settings, state, sizeof state, NULL) == 0)
+        (void)snprintf(ret->image, sizeof ret->image, "%s" CORDON_IMAGE_FOLDER, state); /* fits */
+    (void)snprintf(ret->qemu, sizeof ret->qemu, "%s", text(settings, CORDON_SET_VM_QEMU));
+    ret->allow_emulation = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_SOFTWARE_EMULATION) ||
+                           cordon_settings_bool(settings, CORDON_DOOR_LANGFLOW, CORDON_SET_ALLOW_SOFTWARE_EMULATION);
+    ret->machine_pool = ret->oneshot ? 0 : (unsigned)number(settings, CORDON_SET_VM_POOL);
+    ret->machine_memory_mb = number(settings, CORDON_SET_VM_MEMORY_BUDGET_MB);
+    ret->machine_cpu_percent = number(settings, CORDON_SET_VM_CPU_BUDGET_PERCENT);
+    if (!ret->machine_memory_mb)
+        ret->machine_memory_mb = host_memory_mb() * 92 / 100;
+    if (!ret->machine_cpu_percent)
+        ret->machine_cpu_percent = (ret->cpus * 100 - 50) * CPU_OVERCOMMIT;
+}
+
 static void set_up_log(const struct cordon_settings *settings)
 {
     enum cordon_log_level level = CORDON_LOG_INFO;
@@ -180,6 +211,7 @@ int cordon_warden_configure(int argc, char **argv, struct cordon_warden_config *
     ret->outer_uid = geteuid();
     ret->outer_gid = getegid();
     take(settings, ret);
+    take_machines(settings, ret);
     name_instance(settings, ret);
     /* In a container's user namespace the guests' uids may not be there. */
     ret->root = ret->outer_uid == 0 && cordon_outer_has_ids(ret->uid_base, 3 * CORDON_UID_RANGE);

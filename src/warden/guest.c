@@ -5,7 +5,7 @@
  * slot looked over, only when its process 1 is dead and neither nursery nor zygote still owe an answer that names it:
  * until then a process on its way may hold the slot's namespaces and cgroups.
  */
-#include "warden/warden.h"
+#include "warden/machine.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -81,6 +81,7 @@ static void close_all(struct cordon_guest *guest)
 {
     struct cordon_loop *loop = &guest->warden->loop;
     cordon_timer_cancel(loop, &guest->timer);
+    cordon_machine_dying(guest);
     cordon_source_close(loop, &guest->ready);
     if (!is_kept(guest)) /* its lease ends when nothing of it is left */
         cordon_source_close(loop, &guest->lease);
@@ -162,6 +163,13 @@ void cordon_guest_fail(struct cordon_guest *guest, int status, const char *fmt, 
     va_list ap;
     if (guest->state >= CORDON_GUEST_READY)
         return;
+    if (guest->vm.builds) {
+        va_start(ap, fmt);
+        (void)vsnprintf(why, sizeof why, fmt, ap); /* cut at its size */
+        va_end(ap);
+        cordon_machine_built(guest, status, why);
+        return;
+    }
     va_start(ap, fmt);
     (void)vsnprintf(why, sizeof why, fmt, ap); /* cut at its size */
     va_end(ap);
@@ -179,6 +187,7 @@ void cordon_guest_gone(struct cordon_guest *guest)
         cordon_guest_fail(guest, orphaned ? -EOWNERDEAD : -ECHILD, "the guest's process 1 ended before it was ready");
         return;
     }
+    cordon_machine_gone(guest);
     if (guest->state == CORDON_GUEST_READY) {
         cordon_pool_unpark(guest->pool, guest);
         cordon_pool_on_parked_death(guest->pool);
@@ -261,6 +270,8 @@ static int launch(struct cordon_guest *guest, int channel, int ready, struct cor
 static int begin(struct cordon_guest *guest, struct cordon_error *err)
 {
     int channel[2], ready[2];
+    if (guest->pool->machine)
+        return cordon_machine_begin(guest, err);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) < 0)
         return cordon_fail_errno(err, -errno, "make a guest's channel");
     guest->channel = channel[0];
@@ -303,7 +314,7 @@ static struct cordon_guest *new_guest(struct cordon_pool *pool)
     guest->channel = -1;
     guest->death = (struct cordon_source){.fd = -1, .on_event = on_death};
     guest->ready = (struct cordon_source){.fd = -1, .on_event = on_ready};
-    guest->lease.fd = guest->bare.source.fd = guest->control = -1;
+    guest->lease.fd = guest->bare.source.fd = guest->control = guest->vm.control.fd = guest->vm.adopter = -1;
     guest->freezer = CORDON_CGROUP_FREEZER_NONE;
     for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)
         guest->namespaces[i] = -1;
@@ -313,12 +324,15 @@ static struct cordon_guest *new_guest(struct cordon_pool *pool)
     return guest;
 }
 
-int cordon_guest_make(struct cordon_pool *pool, struct cordon_error *err)
+static struct cordon_guest *make(struct cordon_pool *pool, bool builds, struct cordon_error *err)
 {
     struct cordon_warden *warden = pool->warden;
     struct cordon_guest *guest = new_guest(pool);
-    if (!guest)
-        return cordon_fail_errno(err, -ENOMEM, "make a guest");
+    if (!guest) {
+        (void)cordon_fail_errno(err, -ENOMEM, "make a guest");
+        return NULL;
+    }
+    guest->vm.builds = builds;
     link_guest(guest);
     cordon_timer_arm(&warden->loop, &guest->timer, MAKING_US);
     int r = pool->unisolated ? 1 : cordon_slot_take(warden, guest, err);
@@ -326,10 +340,22 @@ int cordon_guest_make(struct cordon_pool *pool, struct cordon_error *err)
         r = begin(guest, err);
     if (r < 0) {
         cordon_guest_destroy(guest);
-        return r;
+        return NULL;
     }
+    return guest;
+}
+
+int cordon_guest_make(struct cordon_pool *pool, struct cordon_error *err)
+{
+    if (!make(pool, false, err))
+        return err->code;
     pool->making++;
     return 0;
+}
+
+struct cordon_guest *cordon_guest_make_template(struct cordon_pool *pool, struct cordon_error *err)
+{
+    return make(pool, true, err);
 }
 
 void cordon_guest_on_slot(struct cordon_guest *guest, const struct cordon_error *failed)
@@ -473,9 +499,13 @@ int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm)
                                         .warm = warm,
                                         .paused = guest->paused,
                                         .oom_kill_base = guest->oom_kill_base,
-                                        .cpu_usage_base = guest->cpu_usage_base};
+                                        .cpu_usage_base = guest->cpu_usage_base,
+                                        .machine_start = guest->vm.start,
+                                        .machine_lease_us = guest->vm.lease_us};
     int fds[7 + CORDON_STEER_SOCKETS] = {guest->channel}, own[3] = {-1, -1, -1};
     size_t n = 1;
+    if (guest->pool->machine)
+        grant.machine_accel = cordon_machines_accel(guest->warden->machines);
     if (guest->slot) {
         const struct cordon_cgroup_slot *cgroup = &guest->slot->cgroup;
         for (int file = 0; is_kept(guest) && file < 3; file++)
@@ -483,8 +513,9 @@ int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm)
         const struct {
             int fd;
             uint32_t bit;
-        } stats[] = {{cgroup->memory_peak, CORDON_GRANT_MEMORY_PEAK},
-                     {cgroup->memory_events, CORDON_GRANT_MEMORY_EVENTS},
+        } stats[] = {/* Of a machine these are QEMU's: its agent tells what the code had. */
+                     {guest->pool->machine ? -1 : cgroup->memory_peak, CORDON_GRANT_MEMORY_PEAK},
+                     {guest->pool->machine ? -1 : cgroup->memory_events, CORDON_GRANT_MEMORY_EVENTS},
                      {cgroup->cpu_usage, CORDON_GRANT_CPU_USAGE},
                      {own[CORDON_CGROUP_MEMORY_NOW], CORDON_GRANT_MEMORY_NOW},
                      {own[CORDON_CGROUP_MEMORY_STAT], CORDON_GRANT_MEMORY_STAT},
@@ -512,8 +543,10 @@ int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_ac
                        struct cordon_error *err)
 {
     struct cordon_cgroup_slot *cgroup = guest->slot ? &guest->slot->cgroup : NULL;
-    if (cgroup && (cgroup->memory_bytes != request->memory_bytes || cgroup->pids != request->pids ||
-                   cgroup->cpu_percent != request->cpu_percent)) {
+    /* Those of a machine were set when it was ordered to run. */
+    if (cgroup && !guest->pool->machine &&
+        (cgroup->memory_bytes != request->memory_bytes || cgroup->pids != request->pids ||
+         cgroup->cpu_percent != request->cpu_percent)) {
         int r = cordon_cgroup_slot_limit(cgroup, request->memory_bytes, request->pids, request->cpu_percent, err);
         if (r < 0)
             return r;

@@ -5,7 +5,7 @@
  * A kept guest has a control socket, over which its agent gets a new channel for each gateway that adopts it. Its lease
  * is closed only when nothing of it is left, so that a gateway that ordered its end sees when that is.
  */
-#include "warden/warden.h"
+#include "warden/machine.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +25,22 @@ static void answer(struct cordon_guest *guest, uint32_t seq, int status)
     const struct cordon_lease_answer answer = {.version = CORDON_WARDEN_VERSION, .seq = seq, .status = status};
     if (guest->lease.watched)
         (void)cordon_send_fds(guest->lease.fd, &answer, sizeof answer, NULL, 0, MSG_DONTWAIT); /* gone: nobody waits */
+}
+
+void cordon_keep_answer(struct cordon_guest *guest, uint32_t seq, int status)
+{
+    answer(guest, seq, status);
+}
+
+/* A machine stands still as a whole: its vmm is told. */
+static bool order_machine(struct cordon_guest *guest, enum cordon_vmm_verb verb, uint32_t seq)
+{
+    if (!guest->pool->machine)
+        return false;
+    int r = guest->paused == (verb == CORDON_VMM_PAUSE) ? 1 : cordon_machine_order(guest, verb, seq, -1);
+    if (r != 0)
+        answer(guest, seq, r < 0 ? r : 0);
+    return true;
 }
 
 /* --- freezing --- */
@@ -53,6 +69,8 @@ static void on_freeze(struct cordon_timer *timer)
 
 static void pause_guest(struct cordon_guest *guest, uint32_t seq)
 {
+    if (order_machine(guest, CORDON_VMM_PAUSE, seq))
+        return;
     if (guest->pause_seq) {
         answer(guest, seq, -EBUSY);
         return;
@@ -69,6 +87,8 @@ static void pause_guest(struct cordon_guest *guest, uint32_t seq)
 
 static void resume_guest(struct cordon_guest *guest, uint32_t seq)
 {
+    if (order_machine(guest, CORDON_VMM_RESUME, seq))
+        return;
     if (guest->pause_seq) {
         answer(guest, seq, -EBUSY);
         return;
@@ -162,32 +182,54 @@ static int bring_channel(struct cordon_guest *guest)
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
-    ssize_t n = cordon_send_fds(guest->control, "C", 1, &pair[1], 1, MSG_DONTWAIT);
+    ssize_t n = guest->pool->machine ? cordon_machine_order(guest, CORDON_VMM_CHANNEL_NEW, 0, pair[1])
+                                     : cordon_send_fds(guest->control, "C", 1, &pair[1], 1, MSG_DONTWAIT);
     (void)close(pair[1]); /* the agent's */
     cordon_close(&guest->channel);
     guest->channel = pair[0];
     return n < 0 ? (int)n : 0;
 }
 
+static int hand_over(struct cordon_guest *guest, int lease)
+{
+    int r = cordon_guest_send_grant(guest, lease, false);
+    cordon_close(&guest->channel);
+    if (r < 0)
+        return r;
+    cordon_timer_cancel(&guest->warden->loop, &guest->timer);
+    if (watch_lease(guest, lease) < 0)
+        lose_gateway(guest);
+    return 0;
+}
+
+void cordon_keep_adopted(struct cordon_guest *guest, int status)
+{
+    cordon_autoclose int lease = CORDON_TAKE_FD(guest->vm.adopter);
+    if (lease < 0)
+        return;
+    int r = status < 0 ? status : hand_over(guest, lease);
+    if (r < 0)
+        cordon_peer_refuse(lease, r, "the machine could not be handed over");
+}
+
 void cordon_keep_adopt(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take)
 {
     cordon_autoclose int lease = lease_take;
     struct cordon_guest *guest = find(warden, request->id);
-    if (!guest) {
+    if (!guest || (guest->pool->machine != NULL) != request->machine) {
         cordon_peer_refuse(lease, -ESRCH, "there is no such guest");
         return;
     }
     int r = bring_channel(guest);
-    if (r == 0)
-        r = cordon_guest_send_grant(guest, lease, false);
-    cordon_close(&guest->channel);
-    if (r < 0) {
-        cordon_peer_refuse(lease, r, "the guest could not be handed over");
+    if (r == 0 && guest->pool->machine) {
+        cordon_close(&guest->vm.adopter);
+        guest->vm.adopter = CORDON_TAKE_FD(lease); /* answered when QEMU has the channel */
         return;
     }
-    cordon_timer_cancel(&warden->loop, &guest->timer);
-    if (watch_lease(guest, lease) < 0)
-        lose_gateway(guest);
+    if (r == 0)
+        r = hand_over(guest, lease);
+    if (r < 0)
+        cordon_peer_refuse(lease, r, "the guest could not be handed over");
 }
 
 /* --- being made, and the end --- */

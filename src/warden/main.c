@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The warden's start, its loop and its end. */
-#include "warden/warden.h"
+#include "warden/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +68,7 @@ static void on_turn(struct cordon_loop *loop)
     if (warden->stopping)
         return;
     cordon_pools_step(warden);
+    cordon_machines_step(warden);
     cordon_slots_step(warden);
     cordon_peers_tell(warden);
     cordon_templates_step(warden);
@@ -257,6 +258,7 @@ static void shut_down(struct cordon_warden *warden)
     if (warden->guest_count)
         cordon_log(CORDON_LOG_ERROR, "guests do not end", "count", CORDON_NUM(warden->guest_count), NULL);
     cordon_peers_done(warden);
+    cordon_machines_done(warden);
     cordon_templates_done(warden);
     cordon_slots_done(warden);
     if (warden->cgroups)
@@ -288,6 +290,7 @@ int cordon_warden_main(int argc, char **argv)
     if (warden.config.allow_none)
         warden.abilities |= CORDON_ABLE_NONE_BACKEND;
     cordon_slots_init(&warden);
+    cordon_machines_init(&warden);
     cordon_pools_init(&warden.base);
     if (take_descriptors(&warden, &err) < 0) {
         cordon_log_error("warden can not start", &err);

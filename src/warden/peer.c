@@ -3,7 +3,7 @@
  * Gateways. Whatever comes from one is hostile: a message is checked whole before anything is done, what is wrong with
  * it is said on the lease where there is one, and costs the gateway nothing but that message.
  */
-#include "warden/warden.h"
+#include "warden/machine.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static void acquire(struct cordon_warden *warden, const struct cordon_warden_acq
     int r = cordon_request_check(warden, request, why, sizeof why);
     if (r == 0 && !request->unisolated)
         template = cordon_template_find(warden, request->template_name, &r, why, sizeof why);
-    if (r == 0 && template->state == CORDON_TEMPLATE_SERVING)
+    if (r == 0 && !request->machine && template->state == CORDON_TEMPLATE_SERVING)
         r = cordon_request_check_language(template, (enum cordon_guest_kind)request->kind, request->unisolated, why,
                                           sizeof why);
     if (r < 0) {
@@ -60,8 +60,16 @@ static void acquire(struct cordon_warden *warden, const struct cordon_warden_acq
         cordon_peer_refuse(lease, r, why);
         return;
     }
+    if (request->machine == CORDON_MACHINE_LOOK) {
+        cordon_machines_ask(warden->machines, CORDON_TAKE_FD(lease));
+        return;
+    }
     if (request->adopt) {
         cordon_keep_adopt(warden, request, CORDON_TAKE_FD(lease));
+        return;
+    }
+    if (request->machine) {
+        cordon_machine_acquire(warden, request, CORDON_TAKE_FD(lease));
         return;
     }
     size_t place = request->unisolated ? CORDON_POOLS_UNISOLATED
@@ -130,6 +138,18 @@ static void on_peer(struct cordon_source *source, uint32_t events)
     }
 }
 
+static void tell_machines(const struct cordon_warden *warden, struct cordon_warden_hello *hello)
+{
+    const struct cordon_machines *machines = warden->machines;
+    hello->machine_accel = cordon_machines_accel(machines);
+    hello->machine_status = machines->found.status;
+    hello->machine_languages = machines->found.languages;
+    if (warden->local_status < 0)
+        hello->machine_status = warden->local_status;
+    else if (!cordon_machines_surveyed(machines))
+        hello->machine_status = -EAGAIN;
+}
+
 static void fill_hello(const struct cordon_warden *warden, struct cordon_warden_hello *hello)
 {
     *hello = (struct cordon_warden_hello){.version = CORDON_WARDEN_VERSION,
@@ -140,6 +160,7 @@ static void fill_hello(const struct cordon_warden *warden, struct cordon_warden_
         (void)snprintf(hello->why, sizeof hello->why, "%s", warden->why);
     else
         hello->status = cordon_pools_status(warden, hello->why, sizeof hello->why);
+    tell_machines(warden, hello);
 }
 
 static int say_hello(struct cordon_warden *warden, int fd)
@@ -148,6 +169,7 @@ static int say_hello(struct cordon_warden *warden, int fd)
     fill_hello(warden, &hello);
     ssize_t n = cordon_send_fds(fd, &hello, sizeof hello, NULL, 0, MSG_DONTWAIT);
     warden->told_status = hello.status;
+    warden->told_machines = hello.machine_status;
     return n < 0 ? (int)n : 0;
 }
 
@@ -155,9 +177,10 @@ void cordon_peers_tell(struct cordon_warden *warden)
 {
     struct cordon_warden_hello hello;
     fill_hello(warden, &hello);
-    if (hello.status == warden->told_status)
+    if (hello.status == warden->told_status && hello.machine_status == warden->told_machines)
         return;
     warden->told_status = hello.status;
+    warden->told_machines = hello.machine_status;
     for (struct cordon_peer *peer = warden->peers; peer; peer = peer->next) /* one that does not read keeps the old */
         (void)cordon_send_fds(peer->source.fd, &hello, sizeof hello, NULL, 0, MSG_DONTWAIT);
 }

@@ -12,7 +12,7 @@
  * reason. That nursery or zygote died costs none while it does not go on: the new one is waited for. Refilling rests
  * after a failure, longer each time, so that a broken host isn't kept busy failing.
  */
-#include "warden/warden.h"
+#include "warden/machine.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static const char *const kind_names[CORDON_GUEST_KIND__COUNT] = {
 
 /* --- who waits --- */
 
-static void end_acquire(struct cordon_acquire *acquire)
+void cordon_pool_end_acquire(struct cordon_acquire *acquire)
 {
     cordon_source_close(&acquire->warden->loop, &acquire->lease);
     acquire->warden->acquire_count--;
@@ -75,8 +75,14 @@ static void remove_waiting(struct cordon_pool *pool, struct cordon_acquire *acqu
 static void on_given_up(struct cordon_source *source, uint32_t events)
 {
     struct cordon_acquire *acquire = CORDON_OWNER(struct cordon_acquire, lease, source);
-    remove_waiting(acquire->pool, acquire);
-    end_acquire(acquire);
+    struct cordon_guest *machine = acquire->guest;
+    if (machine) {
+        machine->vm.taker = NULL;
+        cordon_guest_destroy(machine);
+    } else {
+        remove_waiting(acquire->pool, acquire);
+    }
+    cordon_pool_end_acquire(acquire);
 }
 
 static void refuse_first(struct cordon_pool *pool, int status, const char *why)
@@ -84,7 +90,7 @@ static void refuse_first(struct cordon_pool *pool, int status, const char *why)
     struct cordon_acquire *acquire = pool->waiting;
     remove_waiting(pool, acquire);
     cordon_peer_refuse(acquire->lease.fd, status, why);
-    end_acquire(acquire);
+    cordon_pool_end_acquire(acquire);
 }
 
 /* --- who is parked --- */
@@ -132,6 +138,8 @@ static unsigned least(const struct cordon_pool *pool)
     const struct cordon_warden_config *config = &pool->warden->config;
     if (pool->unisolated || config->oneshot)
         return 0;
+    if (pool->machine)
+        return pool->wanted ? config->machine_pool : 0;
     if (!pool->wanted && pool->template != &pool->warden->base)
         return 0;
     unsigned floor = config->floor[pool->kind];
@@ -159,7 +167,8 @@ static void on_shrink(struct cordon_timer *timer)
 static void missed(struct cordon_pool *pool)
 {
     pool->misses++;
-    if (pool->unisolated || pool->warden->config.oneshot || pool->target >= pool->warden->config.pool_max)
+    if (pool->unisolated || pool->machine || pool->warden->config.oneshot ||
+        pool->target >= pool->warden->config.pool_max)
         return;
     pool->target++;
     if (!pool->shrink.armed)
@@ -173,8 +182,47 @@ static void want(struct cordon_pool *pool)
         return;
     pool->wanted = true;
     pool->target = least(pool);
-    if (pool->template->state == CORDON_TEMPLATE_SERVING)
+    if (!pool->machine && pool->template->state == CORDON_TEMPLATE_SERVING)
         cordon_zygotes_want(pool->template, pool->kind);
+}
+
+static void rest(struct cordon_pool *pool)
+{
+    if (pool->failures >= BROKEN)
+        pool->healthy = false;
+    unsigned doublings = pool->failures < REST_DOUBLINGS ? pool->failures : REST_DOUBLINGS;
+    cordon_timer_arm(&pool->warden->loop, &pool->rest, (uint64_t)REST_US << doublings);
+}
+
+/* Machines are leased in two steps, and only as the budget of all of them allows. */
+static void lease_parked(struct cordon_pool *pool)
+{
+    while (pool->waiting && pool->parked && cordon_machine_may_lease(pool)) {
+        struct cordon_acquire *acquire = pool->waiting;
+        struct cordon_guest *guest = pool->parked;
+        remove_waiting(pool, acquire);
+        cordon_pool_unpark(pool, guest);
+        cordon_machine_lease(guest, acquire);
+    }
+}
+
+void cordon_pool_take_back(struct cordon_acquire *acquire, const char *why)
+{
+    struct cordon_pool *pool = acquire->pool;
+    if (pool->warden->stopping || ++acquire->attempts >= ATTEMPTS) {
+        cordon_peer_refuse(acquire->lease.fd, pool->warden->stopping ? -ESHUTDOWN : -EIO, why);
+        cordon_pool_end_acquire(acquire);
+        return;
+    }
+    acquire->next = pool->waiting; /* it came before all others */
+    pool->waiting = acquire;
+    if (!pool->waiting_last)
+        pool->waiting_last = acquire;
+    pool->waiting_count++;
+    pool->failures++;
+    (void)snprintf(pool->why, sizeof pool->why, "a machine did not take its lease: %.300s", why);
+    cordon_log(CORDON_LOG_WARN, "machine did not take its lease", "why", why, NULL);
+    rest(pool);
 }
 
 /* --- events --- */
@@ -182,7 +230,7 @@ static void want(struct cordon_pool *pool)
 void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take)
 {
     cordon_autoclose int lease = lease_take;
-    struct cordon_guest *guest = pool->waiting ? NULL : pool->parked;
+    struct cordon_guest *guest = pool->waiting || pool->machine ? NULL : pool->parked;
     if (guest) {
         cordon_pool_unpark(pool, guest);
         hand_over(guest, request, lease, true);
@@ -201,23 +249,31 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
         cordon_peer_refuse(lease, -ENOMEM, "no memory to wait for a guest");
         return;
     }
-    *acquire = (struct cordon_acquire){
-        .warden = pool->warden, .pool = pool, .request = *request, .lease = {.fd = -1, .on_event = on_given_up}};
+    *acquire = (struct cordon_acquire){.warden = pool->warden,
+                                       .pool = pool,
+                                       .request = *request,
+                                       .from_seq = pool->warden->last_seq,
+                                       .ticket = pool->machine ? ++pool->warden->machines->tickets : 0,
+                                       .lease = {.fd = -1, .on_event = on_given_up}};
     if (cordon_source_watch(&pool->warden->loop, &acquire->lease, CORDON_TAKE_FD(lease), EPOLLRDHUP) < 0)
         return; /* not a socket, or no memory: closing it is the answer */
     push_waiting(pool, CORDON_TAKE(acquire));
+    if (pool->machine)
+        lease_parked(pool);
 }
 
 void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest)
 {
     struct cordon_acquire *acquire = pool->waiting;
-    if (!acquire) {
+    if (!acquire || pool->machine) {
         park(pool, guest);
+        if (pool->machine)
+            lease_parked(pool);
         return;
     }
     remove_waiting(pool, acquire);
     hand_over(guest, &acquire->request, acquire->lease.fd, false);
-    end_acquire(acquire);
+    cordon_pool_end_acquire(acquire);
 }
 
 /* Not when it was ready: one that ends at once, parked or in its user's hands, is no proof. */
@@ -236,14 +292,6 @@ void cordon_pool_on_returned(struct cordon_pool *pool)
 static void on_rested(struct cordon_timer *timer)
 {
     (void)timer; /* the step at the end of the turn looks again */
-}
-
-static void rest(struct cordon_pool *pool)
-{
-    if (pool->failures >= BROKEN)
-        pool->healthy = false;
-    unsigned doublings = pool->failures < REST_DOUBLINGS ? pool->failures : REST_DOUBLINGS;
-    cordon_timer_arm(&pool->warden->loop, &pool->rest, (uint64_t)REST_US << doublings);
 }
 
 /* Guests that fail together (their nursery died, say) are one attempt. */
@@ -302,11 +350,17 @@ int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t si
 
 /* --- the step at the end of each turn --- */
 
-/* All pools of all templates, one after the other; {&warden->base} at the start. */
+/* All pools of all templates, one after the other. */
 struct walk {
     struct cordon_template *template;
     unsigned at;
+    struct cordon_machine_template *machine; /* then those of machines */
 };
+
+static struct walk walk_all(struct cordon_warden *warden)
+{
+    return (struct walk){&warden->base, 0, warden->machines ? warden->machines->templates : NULL};
+}
 
 static struct cordon_pool *next_pool(struct walk *walk)
 {
@@ -314,8 +368,11 @@ static struct cordon_pool *next_pool(struct walk *walk)
         walk->template = walk->template->next;
         walk->at = 0;
     }
-    if (!walk->template)
-        return NULL;
+    if (!walk->template) {
+        struct cordon_machine_template *machine = walk->machine;
+        walk->machine = machine ? machine->next : NULL;
+        return machine ? &machine->pool : NULL;
+    }
     unsigned at = walk->at++;
     return &walk->template->pools[at / CORDON_GUEST_KIND__COUNT][at % CORDON_GUEST_KIND__COUNT];
 }
@@ -325,6 +382,8 @@ static bool can_make(struct cordon_pool *pool)
 {
     if (pool->unisolated)
         return true;
+    if (pool->machine)
+        return cordon_machine_may_make(pool);
     if (pool->template->state != CORDON_TEMPLATE_SERVING)
         return false;
     struct cordon_zygote_place *place = cordon_zygote_place_of(pool->template, pool->kind);
@@ -334,7 +393,7 @@ static bool can_make(struct cordon_pool *pool)
 static unsigned making_in_all(struct cordon_warden *warden)
 {
     unsigned sum = 0;
-    struct walk walk = {&warden->base, 0};
+    struct walk walk = walk_all(warden);
     for (const struct cordon_pool *pool; (pool = next_pool(&walk));)
         sum += pool->making;
     return sum;
@@ -343,19 +402,21 @@ static unsigned making_in_all(struct cordon_warden *warden)
 static unsigned parked_in_all(struct cordon_warden *warden)
 {
     unsigned sum = 0;
-    struct walk walk = {&warden->base, 0};
+    struct walk walk = walk_all(warden);
     for (const struct cordon_pool *pool; (pool = next_pool(&walk));)
         sum += pool->unisolated ? 0 : pool->parked_count;
     return sum;
 }
 
 /* Somebody waits and there is no slot left: a parked guest of the kind that has most gives way. False: none is. */
-static bool evict_one(struct cordon_warden *warden)
+bool cordon_pool_evict(struct cordon_warden *warden, bool machines)
 {
     struct cordon_pool *most = &warden->base.pools[CORDON_POOLS_PLAIN][0];
-    struct walk walk = {&warden->base, 0};
+    struct walk walk = walk_all(warden);
+    if (machines && warden->machines->templates)
+        most = &warden->machines->templates->pool;
     for (struct cordon_pool *pool; (pool = next_pool(&walk));)
-        if (!pool->unisolated && pool->parked_count > most->parked_count)
+        if (!pool->unisolated && (!machines || pool->machine) && pool->parked_count > most->parked_count)
             most = pool;
     struct cordon_guest *guest = most->parked;
     if (!guest)
@@ -381,11 +442,11 @@ static bool has_slots(const struct cordon_warden *warden)
 
 static void make_for_waiting(struct cordon_pool *pool)
 {
-    unsigned most = pool->warden->config.cpus * MAKING_PER_CPU;
-    while (pool->making < pool->waiting_count && can_make(pool) && making_in_all(pool->warden) < most) {
+    unsigned most = pool->warden->config.cpus * MAKING_PER_CPU, parked = pool->machine ? pool->parked_count : 0;
+    while (pool->making + parked < pool->waiting_count && can_make(pool) && making_in_all(pool->warden) < most) {
         /* A slot that is on its way back is waited for. With none, the guest fails, and that says why. */
         bool none = !pool->unisolated && !has_slots(pool->warden);
-        if (none && (cordon_slots_coming(pool->warden) || evict_one(pool->warden)))
+        if (none && (cordon_slots_coming(pool->warden) || cordon_pool_evict(pool->warden, false)))
             break;
         if (!make_one(pool) && pool->rest.armed)
             break;
@@ -396,10 +457,13 @@ static void make_for_waiting(struct cordon_pool *pool)
 static void refill(struct cordon_pool *pool)
 {
     struct cordon_warden *warden = pool->warden;
+    if (pool->machine && !pool->machine->maker && pool->machine->ram < 0)
+        return; /* none is booted to be parked */
     unsigned wanted =
         (pool->target || pool->failures < BROKEN || pool->network ? pool->target : 1) + pool->waiting_count;
-    while (pool->parked_count + pool->making < wanted && !pool->rest.armed && !pool->later.armed && can_make(pool) &&
-           making_in_all(warden) < REFILL_AT_ONCE && has_slots(warden) &&
+    while (pool->parked_count + pool->making < wanted && !pool->rest.armed && !pool->later.armed &&
+           (pool->machine ? cordon_machine_may_park(pool) : can_make(pool)) && making_in_all(warden) < REFILL_AT_ONCE &&
+           has_slots(warden) &&
            parked_in_all(warden) < warden->slots_max / 2) /* they are not to be what others lack slots for */
         if (!make_one(pool))
             break;
@@ -408,9 +472,11 @@ static void refill(struct cordon_pool *pool)
 void cordon_pools_step(struct cordon_warden *warden)
 {
     bool waiting = false;
-    struct walk walk = {&warden->base, 0}, again = walk;
+    struct walk walk = walk_all(warden), again = walk;
     for (struct cordon_pool *pool; (pool = next_pool(&walk));) {
-        if (pool->waiting)
+        if (pool->machine)
+            lease_parked(pool);
+        if (pool->waiting && !(pool->machine && pool->rest.armed))
             make_for_waiting(pool);
         /* Those of a template that is still loading keep nobody else from being refilled. */
         waiting = waiting || (pool->making < pool->waiting_count && can_make(pool));
@@ -423,7 +489,7 @@ void cordon_pools_step(struct cordon_warden *warden)
 void cordon_pools_init(struct cordon_template *template)
 {
     struct cordon_warden *warden = template->warden;
-    struct walk walk = {template, 0};
+    struct walk walk = {template, 0, NULL};
     for (size_t i = 0; i < CORDON_POOLS; i++) {
         for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++) {
             struct cordon_pool *pool = next_pool(&walk);
@@ -463,7 +529,7 @@ void cordon_pools_refuse(struct cordon_template *template, enum cordon_guest_kin
         refuse_all(&template->pools[i][kind], status, why);
 }
 
-static void close_pool(struct cordon_pool *pool, int status, const char *why)
+void cordon_pool_close(struct cordon_pool *pool, int status, const char *why)
 {
     refuse_all(pool, status, why);
     while (pool->parked) {
@@ -480,11 +546,24 @@ void cordon_pools_close(struct cordon_template *template, int status, const char
 {
     for (size_t i = 0; i < CORDON_POOLS; i++)
         for (size_t kind = 0; kind < CORDON_GUEST_KIND__COUNT; kind++)
-            close_pool(&template->pools[i][kind], status, why);
+            cordon_pool_close(&template->pools[i][kind], status, why);
+}
+
+void cordon_pool_init_machine(struct cordon_pool *pool, struct cordon_machine_template *template,
+                              enum cordon_guest_kind kind, bool network)
+{
+    struct cordon_warden *warden = template->warden;
+    *pool = (struct cordon_pool){
+        .warden = warden, .template = &warden->base, .machine = template, .kind = kind, .network = network};
+    pool->rest.on_due = on_rested;
+    pool->shrink.on_due = on_shrink;
+    pool->later.on_due = on_rested;
 }
 
 void cordon_pools_done(struct cordon_warden *warden)
 {
+    for (struct cordon_machine_template *at = warden->machines->templates; at; at = at->next)
+        cordon_pool_close(&at->pool, -ESHUTDOWN, "the warden is shutting down");
     for (struct cordon_template *template = &warden->base; template; template = template->next)
         cordon_pools_close(template, -ESHUTDOWN, "the warden is shutting down");
 }

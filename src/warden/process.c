@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define KEPT_MAX 8
+#define KEPT_MAX 24
 
 static int by_number(const void *a, const void *b)
 {
@@ -63,7 +63,11 @@ pid_t cordon_process_fork(const int *keep, size_t count)
 
 int cordon_process_drop(const struct cordon_warden_config *config)
 {
-    uid_t uid = config->zygote_uid;
+    return cordon_process_drop_to(config, config->zygote_uid);
+}
+
+int cordon_process_drop_to(const struct cordon_warden_config *config, uid_t uid)
+{
     /* Rootless, the uid is 0 in a user namespace: without these bits an exec would give it capabilities again. */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE) < 0)
         return -errno;

@@ -61,8 +61,9 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
     } rules[] = {
         {request->version != CORDON_WARDEN_VERSION, -EPROTO, "gateway and warden are of different versions"},
         {request->kind >= CORDON_GUEST_KIND__COUNT, -EINVAL, "unknown kind of guest"},
-        {request->unisolated > 1 || request->adopt > 1 || request->network > 1 || request->reserved, -EINVAL,
+        {request->unisolated > 1 || request->adopt > 1 || request->network > 1 || request->machine > 2, -EINVAL,
          "malformed request"},
+        {request->machine && request->unisolated, -EINVAL, "a machine is not without isolation"},
         {!is_id(request), -EINVAL, "a kept guest has an id of 20 letters a-z and digits, and no other guest has one"},
         {request->unisolated && request->kind == CORDON_GUEST_KEPT, -EINVAL, "backend none keeps no guests"},
         {!named_well(request), -EINVAL, "malformed name of a template"},
@@ -72,6 +73,10 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
          "backend none is not allowed: it takes CORDON_ALLOW_NONE=true in the warden's own settings"},
         {request->network && (request->unisolated || !(warden->abilities & CORDON_ABLE_NETWORK)), -EPERM,
          "no guest of this kind can have a network here"},
+        {request->machine && request->network && !(warden->abilities & CORDON_ABLE_MACHINE_NETWORK), -EPERM,
+         "the backend exec-sandbox gives its machines no network"},
+        {request->machine && strcmp(request->template_name, CORDON_TEMPLATE_DEFAULT) != 0, -EINVAL,
+         "machines start from the image's own template"},
         {request->memory_bytes < MEMORY_MIN, -EINVAL, "memory limit below 4 MiB"},
         {request->memory_bytes > config->max_memory_bytes, -EPERM, "memory limit above CORDON_MAX_MEMORY_MB"},
         {request->pids < PIDS_MIN || request->pids > PIDS_MAX, -EPERM, "limit of processes outside 2 to 32768"},
@@ -87,7 +92,7 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
         (void)snprintf(why, size, "%s", warden->why);
         return warden->local_status;
     }
-    if (strcmp(request->template_name, CORDON_TEMPLATE_DEFAULT) != 0)
+    if (request->machine || strcmp(request->template_name, CORDON_TEMPLATE_DEFAULT) != 0)
         return 0;
     return cordon_request_check_language(&warden->base, (enum cordon_guest_kind)request->kind, request->unisolated, why,
                                          size);

@@ -12,6 +12,7 @@
  *   slot     what a guest is made in, and what is left of it for the next one (slot.c).
  *   template what guests start from: a tree, with a nursery, zygotes and pools of its own (template.c).
  *   nursery  the process from which agents come (nursery.c; its inside is agent/nursery.c).
+ *   machine  a guest that is a virtual machine, driven by a vmm of its own (machine*.c, machine.h).
  *   zygote   the processes from which Python interpreters come (zygote.c).
  *
  * Who calls whom: events reach the object they are about; a guest tells its pool what became of it (cordon_pool_on_…),
@@ -43,10 +44,11 @@ struct cordon_interpreters {
 
 struct cordon_warden_config {
     bool oneshot, allow_none;
-    bool network;      /* runs may ask for it: guests that have it are kept warm */
-    bool host_network; /* of a oneshot that builds a template: its guests are in the host's network namespace */
-    int template_fd;   /* of a oneshot that tries one: the file of CORDON_TEMPLATE_TRIAL; -1: none */
-    bool root;         /* started with euid 0; else in a user namespace of its own, one id only */
+    bool network;         /* runs may ask for it: guests that have it are kept warm */
+    bool allow_emulation; /* machines without hardware help */
+    bool host_network;    /* of a oneshot that builds a template: its guests are in the host's network namespace */
+    int template_fd;      /* of a oneshot that tries one: the file of CORDON_TEMPLATE_TRIAL; -1: none */
+    bool root;            /* started with euid 0; else in a user namespace of its own, one id only */
     uid_t outer_uid, outer_gid;
     uid_t uid_base;
     uid_t zygote_uid; /* with root: in the first range that was free */
@@ -54,10 +56,13 @@ struct cordon_warden_config {
     uint32_t pids, cpu_percent, open_files;
     unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
     uint64_t orphan_us;
-    unsigned cpus;                             /* of the host */
-    struct cordon_interpreters interpreters;   /* of the default template */
-    struct cordon_buf authority, trust_bundle; /* PEM, for guests' trees; empty: none (base/trust.h) */
-    char templates[4096];                      /* folder of the made ones' files */
+    unsigned cpus;                                   /* of the host */
+    struct cordon_interpreters interpreters;         /* of the default template */
+    struct cordon_buf authority, trust_bundle;       /* PEM, for guests' trees; empty: none (base/trust.h) */
+    char templates[4096];                            /* folder of the made ones' files */
+    char image[4096], qemu[256];                     /* of machines: folder, program */
+    unsigned machine_pool;                           /* clones parked of each machine template */
+    uint64_t machine_memory_mb, machine_cpu_percent; /* what all of them may have together */
     unsigned templates_max;
     uint64_t template_bytes;
     char instance[64];           /* names the cgroups */
@@ -76,6 +81,9 @@ enum cordon_slot_state {
     CORDON_SLOT_USED,
     CORDON_SLOT_HELD /* its guest is dead, but something of it is still there */
 };
+
+struct cordon_machines;
+struct cordon_machine_template;
 
 struct cordon_slot {
     struct cordon_warden *warden;
@@ -98,11 +106,28 @@ enum cordon_guest_state {
     CORDON_GUEST_AGENT,       /* waits for the nursery's report */
     CORDON_GUEST_INTERPRETER, /* waits for the zygote's reply, and the ready pipe's byte and end */
     CORDON_GUEST_READY,       /* parked */
+    CORDON_GUEST_LEASING,     /* a machine: waits until its guest has taken the lease */
     CORDON_GUEST_LEASED,
     CORDON_GUEST_DYING /* waits for process 1's end, and for answers that still name it */
 };
 
 struct cordon_zygote;
+struct cordon_acquire;
+
+/* What a guest has besides when it is a machine. */
+struct cordon_vm {
+    struct cordon_source control; /* to its vmm; fd -1: it is none */
+    bool builds;                  /* it is to become its pool's template */
+    bool booted;                  /* not a clone */
+    uint32_t start;               /* enum cordon_machine_start; once leased */
+    uint32_t charged_mb, charged_cpu;
+    struct cordon_acquire *taker; /* LEASING: for whom */
+    uint32_t seq, verb;           /* of the order that waits for its report; 0: none */
+    uint32_t asked_seq;           /* of the gateway's request behind it */
+    int adopter;                  /* the lease of a gateway that adopts it, until its channel is there */
+    uint64_t lease_us;
+    char ended[256]; /* why it did, by its vmm's account */
+};
 
 #define CORDON_GUEST_NAMESPACES 4
 
@@ -133,6 +158,7 @@ struct cordon_guest {
     struct cordon_zygote *zygote;
     uint64_t oom_kill_base, cpu_usage_base;
     uint64_t started_us;
+    struct cordon_vm vm;
     struct cordon_timer timer;            /* being made: too long; parked: proven; dying: too long */
     struct cordon_guest *previous, *next; /* in the warden's list of all, by age */
     struct cordon_guest *next_parked;
@@ -144,7 +170,10 @@ struct cordon_acquire {
     struct cordon_warden_acquire request;
     struct cordon_source lease; /* watched for a gateway that gives up */
     unsigned attempts;
-    uint64_t counted_seq; /* guests up to this one do not count as another attempt */
+    uint64_t counted_seq;       /* guests up to this one do not count as another attempt */
+    uint64_t from_seq;          /* guests up to this one were there before it */
+    uint64_t ticket;            /* of a machine's: who came first is first, whatever the pool */
+    struct cordon_guest *guest; /* it waits no more: that machine takes its lease */
     struct cordon_acquire *next;
 };
 
@@ -154,6 +183,7 @@ enum { CORDON_POOLS_PLAIN = 0, CORDON_POOLS_UNISOLATED, CORDON_POOLS_NETWORK, CO
 struct cordon_pool {
     struct cordon_warden *warden;
     struct cordon_template *template;
+    struct cordon_machine_template *machine; /* its guests are machines, made of this; else NULL */
     enum cordon_guest_kind kind;
     bool unisolated, network;
     bool wanted; /* somebody asked; until then a made template's has nothing parked */
@@ -252,7 +282,7 @@ struct cordon_warden {
     int uids; /* locks of uid ranges; negative: can't be had */
     uint64_t uids_next;
     struct cordon_peer *peers;
-    int32_t told_status;                          /* in the last hello */
+    int32_t told_status, told_machines;           /* in the last hello */
     struct cordon_slot *slots;                    /* CORDON_SLOTS_MAX of them */
     unsigned waiting_max;                         /* acquires; by what RLIMIT_NOFILE leaves */
     unsigned slots_max, slots_used;               /* the first slots_used were made at some time */
@@ -262,6 +292,7 @@ struct cordon_warden {
     unsigned free_least; /* fewest free slots since the last trim */
     struct cordon_timer slot_rest, trim;
     struct cordon_template base; /* the default one: always there, and first of the list of all, by next */
+    struct cordon_machines *machines;
     struct cordon_guest *guests, *guests_last;
     unsigned guest_count, leased_count, acquire_count, removals;
     uint64_t last_seq;
@@ -288,6 +319,8 @@ int cordon_uids_take(struct cordon_warden *warden, uid_t *ret, struct cordon_err
 
 /* guest.c */
 int cordon_guest_make(struct cordon_pool *pool, struct cordon_error *err);
+/* A machine that is to become its pool's template; told by cordon_machine_built. NULL with err. */
+struct cordon_guest *cordon_guest_make_template(struct cordon_pool *pool, struct cordon_error *err);
 void cordon_guest_on_slot(struct cordon_guest *guest, const struct cordon_error *failed);
 struct cordon_nursery_report;
 void cordon_guest_on_report(struct cordon_guest *guest, const struct cordon_nursery_report *report, int *fds,
@@ -308,7 +341,10 @@ int cordon_keep_prepare(struct cordon_guest *guest, int *agent_end,
                         struct cordon_error *err); /* before it is launched */
 void cordon_keep_leased(struct cordon_guest *guest, const struct cordon_warden_acquire *request, int lease);
 void cordon_keep_adopt(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take);
-void cordon_keep_dying(struct cordon_guest *guest); /* it is being killed */
+/* Of a machine: the answer to what asked for it. */
+void cordon_keep_answer(struct cordon_guest *guest, uint32_t seq, int status);
+void cordon_keep_adopted(struct cordon_guest *guest, int status); /* its new channel is there, or is not */
+void cordon_keep_dying(struct cordon_guest *guest);               /* it is being killed */
 void cordon_keep_done(struct cordon_guest *guest);
 /* guest.c, for it */
 int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm);
@@ -326,6 +362,13 @@ void cordon_pools_refuse(struct cordon_template *template, enum cordon_guest_kin
 bool cordon_pools_wait(const struct cordon_template *template); /* does somebody? */
 void cordon_pools_step(struct cordon_warden *warden);
 void cordon_pools_done(struct cordon_warden *warden);
+void cordon_pool_init_machine(struct cordon_pool *pool, struct cordon_machine_template *template,
+                              enum cordon_guest_kind kind, bool network);
+void cordon_pool_close(struct cordon_pool *pool, int status, const char *why);
+/* What a machine was to be leased to: it waits again, or was answered. */
+void cordon_pool_take_back(struct cordon_acquire *acquire, const char *why);
+void cordon_pool_end_acquire(struct cordon_acquire *acquire);
+bool cordon_pool_evict(struct cordon_warden *warden, bool machines); /* one that is parked gives way; false: none is */
 void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take);
 void cordon_pool_on_proven(struct cordon_pool *pool);   /* a guest was of use to somebody, or stays parked */
 void cordon_pool_on_returned(struct cordon_pool *pool); /* a lease ended */
@@ -392,6 +435,7 @@ pid_t cordon_process_fork(const int *keep, size_t count);
 int cordon_process_become_child(pid_t parent, const int *keep, size_t count); /* after a bare clone */
 /* In a child, for nursery and zygotes: the zygote uid, no capabilities, dies with the warden. */
 int cordon_process_drop(const struct cordon_warden_config *config);
+int cordon_process_drop_to(const struct cordon_warden_config *config, uid_t uid); /* with root: to that uid */
 /* In a child, before an exec: fds become 0, 1, 3, 4…; 2 stays; all others are closed. */
 int cordon_process_place(const int *fds, size_t count);
 

@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#define CORDON_WARDEN_VERSION 2u
+#define CORDON_WARDEN_VERSION 3u
 
 enum cordon_guest_kind {
     CORDON_GUEST_PYTHON = 0,   /* fork of the bare zygote */
@@ -31,11 +31,14 @@ enum cordon_warden_ability { /* bits of hello.abilities: what this host lets `lo
                              CORDON_ABLE_PIDS = 2,
                              CORDON_ABLE_CPU = 4,
                              CORDON_ABLE_AGENT_PROTECTED = 8,
-                             CORDON_ABLE_NONE_BACKEND = 16, /* the operator allowed backend `none` */
-                             CORDON_ABLE_FREEZE = 32,       /* kept guests can pause */
-                             CORDON_ABLE_NETWORK = 64,      /* guests with network: DNS, TCP to ports 80 and 443 */
-                             CORDON_ABLE_EVERY_PORT = 128   /* …and TCP to every other one */
+                             CORDON_ABLE_NONE_BACKEND = 16,    /* the operator allowed backend `none` */
+                             CORDON_ABLE_FREEZE = 32,          /* kept guests can pause */
+                             CORDON_ABLE_NETWORK = 64,         /* guests with network: DNS, TCP to ports 80 and 443 */
+                             CORDON_ABLE_EVERY_PORT = 128,     /* …and TCP to every other one */
+                             CORDON_ABLE_MACHINE_NETWORK = 256 /* virtual machines can have a network */
 };
+
+enum cordon_machine_accel { CORDON_MACHINE_NONE = 0, CORDON_MACHINE_TCG, CORDON_MACHINE_KVM };
 
 struct cordon_warden_hello {
     uint32_t version;
@@ -43,7 +46,13 @@ struct cordon_warden_hello {
     uint32_t languages; /* bits by enum cordon_guest_kind: those whose interpreter is there */
     int32_t status;     /* 0: local can run; else negative errno and why */
     char why[512];      /* the same words that doctor, readyz and a refused run show */
+    /* Of exec-sandbox: */
+    int32_t machine_status;     /* 0: it can run; -EAGAIN: still being found out; else negative errno: LOOK tells why */
+    uint32_t machine_accel;     /* enum cordon_machine_accel: what its machines run by, or would */
+    uint32_t machine_languages; /* as languages: those of the image */
 };
+
+#define CORDON_MACHINE_LOOK 2u
 
 struct cordon_warden_acquire {
     uint32_t version;
@@ -53,7 +62,8 @@ struct cordon_warden_acquire {
     uint32_t pids;
     uint32_t adopt;   /* kept: 1: hand over the living guest of that id (-ESRCH: there is none) */
     uint32_t network; /* 1: with the sockets of isolate/steer.h, which come with the grant */
-    uint32_t reserved;
+    uint32_t machine; /* 1: a virtual machine (exec-sandbox); 2: none, but what they need is looked at anew where it
+                         changed, and the grant tells (its status and why, nothing else) */
     uint64_t memory_bytes;
     char template_name[40]; /* "default", or a made one's */
     char id[24];            /* kept: 20 characters a-z0-9; else all zero */
@@ -75,6 +85,18 @@ struct cordon_lease_answer {
     uint32_t reserved;
 };
 
+/*
+ * The last word of a lease whose machine ended by itself, sent before the lease ends.
+ */
+#define CORDON_LEASE_ENDED UINT32_MAX
+struct cordon_lease_end {
+    uint32_t version, ended; /* CORDON_LEASE_ENDED */
+    char why[256];
+};
+
+/* How a machine came to be: its kernel was booted for it; it was copied from a template for it; or before. */
+enum cordon_machine_start { CORDON_MACHINE_BOOTED = 1, CORDON_MACHINE_COPIED, CORDON_MACHINE_POOLED };
+
 enum cordon_grant_fd { /* bits of grant.fds, in the order in which the descriptors are attached */
                        CORDON_GRANT_CHANNEL = 1,       /* always */
                        CORDON_GRANT_MEMORY_PEAK = 2,   /* text: one number, bytes */
@@ -95,8 +117,10 @@ struct cordon_warden_grant {
     uint32_t warm;          /* 1: came out of the pool */
     uint64_t oom_kill_base; /* the counters' values when the guest was handed over */
     uint64_t cpu_usage_base;
-    uint32_t paused; /* of an adopted guest */
-    uint32_t reserved;
+    uint32_t paused;        /* of an adopted guest */
+    uint32_t machine_start; /* enum cordon_machine_start; 0: no machine */
+    uint32_t machine_accel, reserved;
+    uint64_t machine_lease_us; /* from the order to run until the guest had taken its lease */
     char why[512];
 };
 

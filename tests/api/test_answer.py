@@ -35,6 +35,8 @@ OUTCOME = {
     "backend": str,
     "isolation": str,
     "warm": bool,
+    "accelerator": (str, type(None)),
+    "start": (str, type(None)),
     "cpu_ms": (int, float, MAYBE),
     "memory_peak_bytes": (int, MAYBE),
     "oom_kills": int,

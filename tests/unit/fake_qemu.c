@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A QEMU with a guest in it that lie, stall, flood or die at a step, for test_vmm. What it is to do stands in the place
- * of the guest's language on the command line.
+ * A QEMU with a guest in it that lie, stall, flood or die at a step, for test_vmm and tests/api/test_machines.py. What
+ * it is to do stands in the place of the guest's language on the command line; a real language is a sound guest, whose
+ * programs print "fake" and end (or, where their code says so, sleep or take QEMU along).
  */
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #include "vmm/wire.h"
 
 static char scenario[32];
-static bool clone_of_one;
+static bool clone_of_one, stopped, leased;
 
 static bool is(const char *name)
 {
@@ -72,6 +74,7 @@ static void guest_lease(void)
         guest_ready();
     cordon_vm_leased_put(&frame);
     (void)cordon_frame_put(&frame, CORDON_FRAME_HELLO, 0, "\1\0\0\0", 4); /* the gateway's: is not to be taken */
+    leased = true;
     guest_sends(frame.data, frame.size);
     cordon_buf_done(&frame);
     if (is("panics")) {
@@ -80,6 +83,34 @@ static void guest_lease(void)
     }
     if (is("dies-later"))
         _exit(5);
+}
+
+/* One-shot guests alone; every frame fits into what is read at once. */
+static void guest_runs(void)
+{
+    static char data[65536 + CORDON_FRAME_HEADER];
+    static size_t have;
+    struct cordon_buf out = CORDON_BUF_INIT(4096);
+    struct cordon_frame frame;
+    const struct cordon_exit exit = {.how = CORDON_EXIT_EXITED, .stdout_bytes = 5};
+    ssize_t n = recv(CORDON_VMM_GUEST, data + have, sizeof data - have, 0);
+    if (n <= 0)
+        _exit(0);
+    have += (size_t)n;
+    for (int64_t used; (used = cordon_frame_parse(data, have, 0, &frame)) > 0; have -= (size_t)used) {
+        if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "die()", 5))
+            (void)raise(SIGKILL);
+        if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "sleep()", 7))
+            (void)usleep(700000); /* holds its lease meanwhile: that is what is tested */
+        if (frame.type == CORDON_FRAME_EXEC) {
+            (void)cordon_frame_put(&out, CORDON_FRAME_STARTED, frame.exec, NULL, 0);
+            (void)cordon_frame_put(&out, CORDON_FRAME_STDOUT, frame.exec, "fake\n", 5);
+            (void)cordon_exit_put(&out, frame.exec, &exit);
+            guest_sends(out.data, out.size);
+        }
+        memmove(data, data + used, have - (size_t)used);
+    }
+    cordon_buf_done(&out);
 }
 
 static void answer(const char *line)
@@ -104,8 +135,7 @@ static void answer(const char *line)
         say(is("load-fails") ? "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"failed\"}}\n"
                              : "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"active\"}}\n{\"event\":\"MIGRATION\","
                                "\"data\":{\"status\":\"completed\"}}\n");
-    if (strstr(line, "\"cont\"") || (strstr(line, "qmp_capabilities") && is("cold-lease")))
-        guest_lease();
+    stopped = stopped ? !strstr(line, "\"cont\"") : strstr(line, "\"stop\"") != NULL;
     if (strstr(line, "\"quit\""))
         _exit(is("quit-badly") ? 7 : 0);
 }
@@ -153,8 +183,22 @@ int main(int argc, char **argv)
             (void)sscanf(at, "cordon.language=%31[a-z-]", scenario);
         clone_of_one = clone_of_one || strcmp(argv[i], "-incoming") == 0;
     }
+    stopped = clone_of_one;
     begin();
-    for (ssize_t n; (n = recv(CORDON_VMM_QMP, line + have, sizeof line - 1 - have, 0)) > 0;) {
+    for (;;) {
+        struct pollfd fds[] = {{.fd = CORDON_VMM_QMP, .events = POLLIN},
+                               {.fd = stopped ? -1 : CORDON_VMM_GUEST, .events = POLLIN}};
+        if (poll(fds, 2, -1) < 0)
+            return 9;
+        if (fds[1].revents && leased)
+            guest_runs();
+        else if (fds[1].revents)
+            guest_lease();
+        if (!fds[0].revents)
+            continue;
+        ssize_t n = recv(CORDON_VMM_QMP, line + have, sizeof line - 1 - have, 0);
+        if (n <= 0)
+            break;
         have += (size_t)n;
         line[have] = '\0';
         for (char *end; (end = strchr(line, '\n'));) {

@@ -38,6 +38,11 @@ void cordon_guest_run_close(struct cordon_run *run)
 {
 }
 
+int cordon_warden_look(struct cordon_error *err)
+{
+    return cordon_fail(err, -ENOENT, CORDON_ERROR_UNAVAILABLE, "there is no image");
+}
+
 static int setup(void **state)
 {
     cordon_registry_setup(cordon_backend_builtin);
@@ -117,17 +122,40 @@ static void guests_are_asked_for_by_their_backend(void **state)
     assert_int_equal(opened.isolation, CORDON_ISOLATION_NONE);
 }
 
+static void machines_are_what_their_accelerator_is(void **state)
+{
+    struct cordon_error err = {0};
+    hello.machine_languages = 1u << CORDON_GUEST_BASH;
+    hello.machine_accel = CORDON_MACHINE_KVM;
+    const struct cordon_capabilities *caps = cordon_backend_exec_sandbox.capabilities();
+    assert_int_equal(caps->isolation, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
+    assert_string_equal(caps->languages, "bash");
+    assert_true(caps->deny_all_egress && caps->memory_limit && caps->guests);
+    assert_false(caps->network || caps->domain_allowlist);
+    assert_int_equal(cordon_backend_exec_sandbox.probe(&err), 0);
+    hello.abilities = CORDON_ABLE_MACHINE_NETWORK;
+    assert_true(cordon_backend_exec_sandbox.capabilities()->domain_allowlist);
+    hello.machine_accel = CORDON_MACHINE_TCG;
+    assert_int_equal(cordon_backend_exec_sandbox.capabilities()->isolation, CORDON_ISOLATION_SOFTWARE_EMULATED);
+    hello.machine_accel = CORDON_MACHINE_KVM; /* it is there, but no machine can be made: nothing strong is promised */
+    hello.machine_status = -ENOENT;
+    assert_int_equal(cordon_backend_exec_sandbox.capabilities()->isolation, CORDON_ISOLATION_SOFTWARE_EMULATED);
+    assert_int_equal(cordon_backend_exec_sandbox.probe(&err), -ENOENT);
+    assert_string_equal(err.message, "there is no image");
+}
+
 static void they_are_registered_and_the_settings_name_them(void **state)
 {
     struct cordon_settings *s = NO_SETTINGS;
     assert_int_equal(cordon_registry_check(s, NULL), 0);
     assert_string_equal(cordon_registry_at(0)->name, "none");
     static const char *const names[] = {
-        "local", "self_managed", "ssh", "e2b", "createos", "tenki", "ucloud_agent_sandbox", "aliyun_codeinterpreter"};
+        "local", "exec-sandbox",         "self_managed",          "ssh", "e2b", "createos",
+        "tenki", "ucloud_agent_sandbox", "aliyun_codeinterpreter"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct cordon_backend *found;
         assert_int_equal(cordon_registry_find(names[i], "x", &found, NULL), 0);
-        assert_int_equal(cordon_backend_needs_warden(found), i == 0);
+        assert_int_equal(cordon_backend_needs_warden(found), i < 2);
     }
     cordon_settings_free(s);
 }
@@ -140,6 +168,7 @@ int main(void)
         cmocka_unit_test_setup(a_host_that_lacks_something_is_told_in_its_words, setup),
         cmocka_unit_test_setup(none_needs_its_warden_to_allow_it, setup),
         cmocka_unit_test_setup(guests_are_asked_for_by_their_backend, setup),
+        cmocka_unit_test_setup(machines_are_what_their_accelerator_is, setup),
         cmocka_unit_test_setup(they_are_registered_and_the_settings_name_them, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `exec-sandbox`: guests are virtual machines of this host, made by the warden (warden/machine.h) and driven by the
+ * same agent and protocol as others. Its isolation is what holds: hardware-virtualized where the accelerator was
+ * measured to be that, else software-emulated, which policy takes only where the operator said so. Nothing here ever
+ * falls back: what is missing is told by probe, and by each run.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "backend/builtin.h"
+#include "base/error.h"
+#include "guest/guest.h"
+#include "guest/kept.h"
+
+static const struct cordon_guest_backend self = {
+    .name = "exec-sandbox", .isolation = CORDON_ISOLATION_SOFTWARE_EMULATED, .machine = true};
+
+/* What capabilities() returned stays valid for ever, so there is one set for each word a warden can say. */
+enum { KINDS = (1 << CORDON_GUEST_KIND__COUNT) - 1 };
+static struct cordon_capabilities sets[2][2][KINDS + 1]; /* by hardware, network, languages */
+static pthread_once_t sets_made = PTHREAD_ONCE_INIT;
+
+static const struct cordon_capabilities unknown = {
+    .struct_size = sizeof unknown,
+    .isolation = CORDON_ISOLATION_SOFTWARE_EMULATED,
+    .deny_all_egress = true,
+    .guests = true,
+    .files = true,
+    .artifacts = true,
+    .streaming = true,
+    .memory_limit = true,
+    .pids_limit = true,
+    .cpu_limit = true,
+    .agent_protected = true,
+    .pause = CORDON_PAUSE_FREEZE,
+    .languages = "python,javascript,bash",
+};
+static _Atomic(const struct cordon_capabilities *) newest = &unknown;
+
+static void make_sets(void)
+{
+    for (uint32_t hardware = 0; hardware <= 1; hardware++) {
+        for (uint32_t network = 0; network <= 1; network++) {
+            for (uint32_t kinds = 0; kinds <= KINDS; kinds++) {
+                struct cordon_capabilities *set = &sets[hardware][network][kinds];
+                *set = unknown;
+                if (hardware)
+                    set->isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+                set->network = set->domain_allowlist = network;
+                set->languages = cordon_backend_languages(kinds);
+            }
+        }
+    }
+}
+
+/* Without an image it is not known which languages it will have. */
+static const struct cordon_capabilities *get_capabilities(void)
+{
+    struct cordon_warden_hello hello;
+    if (cordon_warden_hello(&hello, NULL) < 0)
+        return atomic_load(&newest); /* while a lost warden is replaced, its last word counts */
+    if (hello.machine_status < 0) {
+        atomic_store(&newest, &unknown);
+    } else {
+        bool hardware = hello.machine_accel == CORDON_MACHINE_KVM;
+        bool network = hello.abilities & CORDON_ABLE_MACHINE_NETWORK;
+        (void)pthread_once(&sets_made, make_sets); /* can't fail with these arguments */
+        atomic_store(&newest, &sets[hardware][network][hello.machine_languages & KINDS]);
+    }
+    return atomic_load(&newest);
+}
+
+static int probe(struct cordon_error *err)
+{
+    struct cordon_warden_hello hello;
+    int r = cordon_warden_hello(&hello, err);
+    if (r < 0)
+        return r;
+    return hello.machine_status == 0 ? 0 : cordon_warden_look(err);
+}
+
+static int run_open(const struct cordon_request *request, struct cordon_run **ret, struct cordon_error *err)
+{
+    return cordon_guest_run_open(&self, request, ret, err);
+}
+
+const struct cordon_backend cordon_backend_exec_sandbox = {
+    .abi_version = CORDON_ABI_VERSION,
+    .struct_size = sizeof cordon_backend_exec_sandbox,
+    .name = "exec-sandbox",
+    .capabilities = get_capabilities,
+    .probe = probe,
+    .run_open = run_open,
+    .run_next = cordon_guest_run_next,
+    .run_close = cordon_guest_run_close,
+    .guest_create = cordon_kept_create_machine,
+    .guest_adopt = cordon_kept_adopt_machine,
+    .guest_release = cordon_kept_release,
+    .guest_destroy = cordon_kept_destroy,
+    .guest_pause = cordon_kept_pause,
+    .guest_resume = cordon_kept_resume,
+    .guest_condition = cordon_kept_condition,
+    .guest_watch = cordon_kept_watch,
+    .guest_running = cordon_kept_running,
+    .guest_usage = cordon_kept_usage,
+    .guest_network = cordon_kept_network,
+    .guest_egress = cordon_kept_egress,
+    .guest_execs = cordon_kept_execs,
+    .guest_port = cordon_kept_port,
+    .guest_open = cordon_kept_open,
+    .stream_next = cordon_kept_stream_next,
+    .stream_write = cordon_kept_stream_write,
+    .stream_control = cordon_kept_stream_control,
+    .stream_close = cordon_kept_stream_close,
+};

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend exec-sandbox around its virtual machines (which are fakes here, see lib/fakevm.py): how they start, wait,
+are leased, die and are counted; and what QEMU may do. tests/api/test_exec_sandbox.py has real machines."""
+
+import fcntl
+import os
+import signal
+import threading
+import time
+
+import pytest
+from lib import fakevm, host
+
+BACKEND = {"backend": "exec-sandbox"}
+F_GET_SEALS = 1034
+ALL_SEALS = 0x1 | 0x2 | 0x4 | 0x8  # SEAL, SHRINK, GROW, WRITE
+
+
+@pytest.fixture
+def image(tmp_path):
+    os.chmod(tmp_path.parent, 0o755)
+    return fakevm.image(str(tmp_path / "image"))
+
+
+@pytest.fixture
+def fake(own, image):
+    return lambda **more: own(**fakevm.settings(image, **more))
+
+
+def pooled(daemon):
+    """Runs until one came out of the pool: by then its template is made."""
+    for _ in range(200):
+        answer = daemon.run("pass", **BACKEND)
+        if answer["outcome"]["start"] == "pooled":
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(daemon.log())
+
+
+def refused(daemon, **fields):
+    answer = daemon.post({"code": "pass", "language": "python", **BACKEND, **fields})
+    assert answer.status == 503, answer
+    return answer.error()[1]
+
+
+def test_first_is_booted_then_the_pool_serves(fake):
+    daemon = fake()
+    first = daemon.run("print(1)", **BACKEND)
+    assert first["stdout"] == "fake\n"
+    assert first["outcome"]["start"] == "booted" and first["outcome"]["warm"] is False
+    later = pooled(daemon)["outcome"]
+    assert later["warm"] is True
+    assert later["accelerator"] == "tcg" and later["isolation"] == "software-emulated"
+    # Each memory size has a template of its own.
+    assert daemon.run("pass", **BACKEND, memory_mb=512)["outcome"]["start"] == "booted"
+    assert host.wait_for(lambda: daemon.log().count("template of machines made") == 2, 20)
+
+
+def test_says_what_it_can(fake):
+    daemon = fake()
+    pooled(daemon)
+    rows = {row["name"]: row for row in daemon.get("/v1/backends").json()["backends"]}
+    row = rows["exec-sandbox"]
+    assert row["capabilities"]["isolation"] == "software-emulated"
+    # Other backends do not claim to have run by an accelerator.
+    local = daemon.run("pass")["outcome"]
+    assert local["accelerator"] is None and local["start"] is None
+
+
+def test_template_is_sealed_and_qemu_jailed(fake):
+    daemon = fake()
+    pooled(daemon)
+    assert host.wait_for(lambda: any(fakevm.is_clone(pid) for pid in fakevm.machines(daemon)), 10)
+    pid = next(pid for pid in fakevm.machines(daemon) if fakevm.is_clone(pid))
+    for number in (9, 10):
+        fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR)
+        try:
+            assert fcntl.fcntl(fd, F_GET_SEALS) == ALL_SEALS
+            for attempt in (lambda fd=fd: os.write(fd, b"x"), lambda fd=fd: os.ftruncate(fd, 1 << 30)):
+                with pytest.raises(PermissionError):
+                    attempt()
+        finally:
+            os.close(fd)
+    status = dict(line.split(":\t", 1) for line in host.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
+    assert "0" not in status["Uid"].split() and "0" not in status["Gid"].split()
+    assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == int(status["CapBnd"], 16) == 0
+    assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
+    warden = daemon.role("warden")
+    for kind in ("pid", "mnt", "net", "ipc", "uts", "cgroup"):
+        assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/{warden}/ns/{kind}"), kind
+    root = f"/proc/{pid}/root"
+    assert set(os.listdir(root)) <= {"usr", "lib", "lib64", "etc", "dev", "proc", "work", "home", "root", "builds"}
+    assert not os.path.exists(f"{root}/usr/bin/python3") and not os.path.exists(f"{root}/etc/passwd")
+    assert {os.readlink(f"/proc/{pid}/cwd"), *os.listdir(f"{root}/dev")} == {"/", "null", "urandom"}
+    # No two machines share a uid.
+    uids = [host.read(f"/proc/{pid}/status").split("Uid:\t")[1].split()[0] for pid in fakevm.machines(daemon)]
+    assert len(set(uids)) == len(uids)
+
+
+@pytest.mark.parametrize("victim", ["qemu", "vmm"])
+def test_death_under_way_is_told(fake, victim):
+    daemon = fake(vm_pool=0)
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(daemon.run("sleep()", **BACKEND)))
+    thread.start()
+    assert host.wait_for(lambda: fakevm.machines(daemon), 20)
+    host.wait_for(lambda: answers, 0.3)  # so that it has its program; if not yet, it is killed a step earlier
+    pid = fakevm.machines(daemon)[-1]
+    os.kill(pid if victim == "qemu" else int(host.stat_fields(pid)[1]), signal.SIGKILL)
+    thread.join(60)
+    outcome = answers[0]["outcome"]
+    if outcome["cause"] == "exited":  # killed before it was leased: another one took its place
+        pytest.skip("the machine was killed before its lease")
+    assert outcome["cause"] == "infrastructure", outcome
+    assert "the virtual machine ended before its program did" in outcome["message"]
+    assert ("QEMU was killed by signal 9 (SIGKILL)" if victim == "qemu" else "its vmm was killed") in outcome["message"]
+    assert daemon.run("pass", **BACKEND)["exit_code"] == 0
+
+
+def test_qemu_ends_itself(fake):
+    daemon = fake()
+    outcome = daemon.run("die()", **BACKEND)["outcome"]
+    assert outcome["cause"] == "infrastructure" and "killed by signal 9" in outcome["message"], outcome
+    assert daemon.run("pass", **BACKEND)["exit_code"] == 0
+
+
+def test_parked_one_that_dies_is_replaced(fake):
+    daemon = fake()
+    pooled(daemon)
+    for _ in range(2):
+        for pid in fakevm.machines(daemon):
+            os.kill(pid, signal.SIGKILL)
+        assert daemon.run("pass", **BACKEND)["exit_code"] == 0
+
+
+def test_what_is_missing_is_told(own, tmp_path):
+    os.chmod(tmp_path.parent, 0o755)
+    empty, good = str(tmp_path / "empty"), fakevm.image(str(tmp_path / "good"))
+    os.mkdir(empty)
+    daemon = own(**fakevm.settings(empty))
+    message = refused(daemon)
+    assert "there is no image" in message and "cordon image build" in message
+    fakevm.image(empty)  # an image that comes later is found
+    assert host.wait_for(lambda: daemon.post({"code": "pass", "language": "python", **BACKEND}).status == 200, 20)
+
+    daemon = own(**fakevm.settings(good, vm_qemu="/nonexistent/qemu"))
+    assert "apt-get install --no-install-recommends qemu-system-x86" in refused(daemon)
+
+    with open(os.path.join(good, "root.erofs"), "a", encoding="utf-8") as file:
+        file.write("x")
+    daemon = own(**fakevm.settings(good))
+    assert "root.erofs is not what its manifest.json says (sha256)" in refused(daemon)
+
+
+@pytest.mark.parametrize(
+    "manifest, words",
+    [
+        ({"format": 2}, "of another version"),
+        ({"kernel": {"file": "../vmlinux", "sha256": "0" * 64}}, "names no kernel"),
+        ({"boot": {"append": 'x" -device y'}}, "odd characters"),
+        ({"initrd": None}, "names no initrd"),
+    ],
+)
+def test_odd_manifest_is_refused(own, tmp_path, manifest, words):
+    os.chmod(tmp_path.parent, 0o755)
+    daemon = own(**fakevm.settings(fakevm.image(str(tmp_path / "image"), **manifest)))
+    assert words in refused(daemon)
+
+
+def test_new_image_makes_templates_stale(fake, image):
+    daemon = fake()
+    pooled(daemon)
+    before = set(fakevm.machines(daemon))
+    fakevm.image(image, mark="2")
+    assert host.wait_for(lambda: daemon.run("pass", **BACKEND)["outcome"]["start"] == "booted", 20)
+    assert pooled(daemon)["exit_code"] == 0
+    assert host.wait_for(lambda: not before & set(fakevm.machines(daemon)), 10), "clones of the old image are parked"
+
+
+def test_larger_than_the_budget(fake):
+    daemon = fake(vm_memory_budget_mb=512)
+    assert "CORDON_VM_MEMORY_BUDGET_MB" in refused(daemon, memory_mb=1024)
+    assert daemon.run("pass", **BACKEND, memory_mb=128)["exit_code"] == 0
+
+
+def most_at_once(spans):
+    moments = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
+    now = most = 0
+    for _, step in moments:
+        now += step
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("setting", [{"vm_cpu_budget_percent": 500}, {"vm_memory_budget_mb": 4 * (256 + 208) + 96}])
+def test_fifty_with_a_budget_for_four(fake, setting):
+    count = 50 if "vm_cpu_budget_percent" in setting else 16
+    daemon = fake(max_runs=64, **setting)
+    spans, failures = [], []
+
+    def one():
+        try:
+            answer = daemon.run("sleep()", timeout=120, **BACKEND)
+            end = time.monotonic()
+            assert answer["exit_code"] == 0, answer
+            spans.append((end - answer["timing"]["run_ms"] / 1000 + 0.05, end - 0.05))
+        except (AssertionError, OSError) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failures and len(spans) == count, failures[:3]
+    assert 2 <= most_at_once(spans) <= 4
+    daemon.note_cgroups()
+
+
+def test_nothing_is_left(fake):
+    daemon = fake()
+    pooled(daemon)
+    assert host.wait_for(lambda: fakevm.machines(daemon), 10)
+    left = fakevm.machines(daemon)
+    daemon.stop()
+    assert host.wait_for(lambda: not any(host.alive(pid) for pid in left), 10)
+
+
+def test_lost_warden_takes_its_machines(fake):
+    daemon = fake()
+    pooled(daemon)
+    left = fakevm.machines(daemon)
+    os.kill(daemon.role("warden"), signal.SIGKILL)
+    assert host.wait_for(lambda: not any(host.alive(pid) for pid in left), 10)
+    assert host.wait_for(lambda: daemon.post({"code": "pass", "language": "python", **BACKEND}).status == 200, 30)
