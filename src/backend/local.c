@@ -17,7 +17,7 @@ static const struct cordon_guest_backend self = {.name = "local", .isolation = C
 /* What capabilities() returned stays valid for ever, so there is one set for each word a warden can say. */
 enum {
     ABILITIES = CORDON_ABLE_MEMORY | CORDON_ABLE_PIDS | CORDON_ABLE_CPU | CORDON_ABLE_AGENT_PROTECTED |
-                CORDON_ABLE_FREEZE | CORDON_ABLE_NETWORK
+                CORDON_ABLE_FREEZE | CORDON_ABLE_NETWORK | CORDON_ABLE_EVERY_PORT
 };
 enum { KINDS = (1 << CORDON_GUEST_KIND__COUNT) - 1 };
 static struct cordon_capabilities sets[ABILITIES + 1][KINDS + 1];
@@ -48,6 +48,7 @@ static void make_sets(void)
             set->guests = kinds & 1u << CORDON_GUEST_KEPT;
             set->pause = abilities & CORDON_ABLE_FREEZE ? CORDON_PAUSE_FREEZE : CORDON_PAUSE_NONE;
             set->network = set->domain_allowlist = set->egress_headers = abilities & CORDON_ABLE_NETWORK;
+            set->egress_ports = set->network && !(abilities & CORDON_ABLE_EVERY_PORT) ? "80,443" : "";
             set->languages = cordon_backend_languages(kinds);
         }
     }

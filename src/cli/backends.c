@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "backend/builtin.h"
 #include "base/fd.h"
@@ -12,6 +13,7 @@
 #include "cli/run_events.h"
 #include "core/registry.h"
 #include "core/value.h"
+#include "core/verify.h"
 #include "door/door.h"
 
 static const char help[] = "usage: cordon backends [--json]\n"
@@ -71,22 +73,106 @@ static void print_value(const struct cordon_value *key, const struct cordon_valu
         (void)printf("%.*s\n", (int)value->size, value->data);
 }
 
+/* --- declared beside verified --- */
+
+/* What was measured of the capability of that name: 1 and *ret, or 0. */
+static int find_measured(const struct cordon_value *verified, const char *name, struct cordon_value *ret)
+{
+    struct cordon_value list, key, item, value;
+    if (!cordon_value_member(verified, "capabilities", &list) || list.kind != CORDON_VALUE_ARRAY)
+        return 0;
+    struct cordon_value_walk walk = cordon_value_walk(&list);
+    while (cordon_value_next(&walk, &key, &item)) {
+        if (!cordon_value_member(&item, "name", &value) || !cordon_value_equals(&value, name))
+            continue;
+        *ret = item;
+        return 1;
+    }
+    return 0;
+}
+
+static bool is_true(const struct cordon_value *object, const char *name)
+{
+    struct cordon_value value;
+    return cordon_value_member(object, name, &value) && value.kind == CORDON_VALUE_BOOL && cordon_value_true(&value);
+}
+
+/* "declared D, verified V: evidence"; where they differ, on stderr as well. */
+static void print_measured(const char *backend, const char *name, const struct cordon_value *item)
+{
+    static const char *const answers[] = {"no", "yes"};
+    struct cordon_value value;
+    char evidence[300] = "";
+    bool known = cordon_value_member(item, "verified", &value) && value.kind == CORDON_VALUE_BOOL;
+    bool declares = cordon_value_member(item, "declared", &value) && value.kind == CORDON_VALUE_BOOL;
+    if (cordon_value_member(item, "evidence", &value))
+        cordon_value_copy(&value, evidence, sizeof evidence);
+    bool differs = is_true(item, "differs");
+    (void)printf("    %-20s declared %s, verified %s%s%s%s\n", name,
+                 declares ? answers[is_true(item, "declared")] : "-", known ? answers[is_true(item, "verified")] : "-",
+                 differs ? "  ** DIFFERS **" : "", *evidence ? ": " : "", evidence);
+    if (differs)
+        (void)fprintf(stderr, "cordon: WARNING: the backend %s declares %s, and cordon verify measured otherwise: %s\n",
+                      backend, name, evidence);
+}
+
+static void print_verified(const char *backend, const struct cordon_value *verified)
+{
+    struct cordon_value value, item;
+    int64_t at = 0;
+    char version[32] = "", time_text[40] = "";
+    struct tm tm;
+    if (verified->kind != CORDON_VALUE_OBJECT) {
+        (void)printf("    %-20s never (cordon verify %s)\n", "verified", backend);
+        return;
+    }
+    if (cordon_value_member(verified, "at", &value))
+        (void)cordon_value_integer(&value, &at); /* 0 else */
+    if (cordon_value_member(verified, "version", &value))
+        cordon_value_copy(&value, version, sizeof version);
+    time_t seconds = (time_t)at;
+    if (gmtime_r(&seconds, &tm))
+        (void)strftime(time_text, sizeof time_text, "%Y-%m-%d %H:%M UTC", &tm); /* fits */
+    (void)printf("    %-20s %s, by cordon %s\n", "verified", time_text, version);
+    for (int i = 0; i < CORDON_VERIFY__COUNT; i++) {
+        const char *name = cordon_verify_item_name((enum cordon_verify_item)i);
+        if (find_measured(verified, name, &item))
+            print_measured(backend, name, &item);
+    }
+}
+
+/* A capability that was measured is told by print_verified. */
+static bool was_measured(const struct cordon_value *verified, const struct cordon_value *key)
+{
+    struct cordon_value item;
+    char name[40];
+    cordon_value_copy(key, name, sizeof name);
+    return verified->kind == CORDON_VALUE_OBJECT && !cordon_value_equals(key, "egress_exceptions") &&
+           find_measured(verified, name, &item);
+}
+
 /* One backend's object as text. */
 static void print_backend(const struct cordon_value *backend)
 {
-    struct cordon_value key, value, inner_key, inner;
+    struct cordon_value key, value, inner_key, inner, verified = {.kind = CORDON_VALUE_NULL};
+    char name[40] = "";
+    (void)cordon_value_member(backend, "verified", &verified); /* else never */
     struct cordon_value_walk walk = cordon_value_walk(backend);
     while (cordon_value_next(&walk, &key, &value)) {
-        if (cordon_value_equals(&key, "name"))
-            (void)printf("%.*s\n", (int)value.size - 2, value.data + 1);
-        else if (cordon_value_equals(&key, "able") || cordon_value_equals(&key, "reason"))
+        if (cordon_value_equals(&key, "name")) {
+            cordon_value_copy(&value, name, sizeof name);
+            (void)printf("%s\n", name);
+        }
+        if (cordon_value_equals(&key, "able") || cordon_value_equals(&key, "reason"))
             print_value(&key, &value);
         else if (cordon_value_equals(&key, "capabilities") && value.kind == CORDON_VALUE_OBJECT) {
             struct cordon_value_walk capabilities = cordon_value_walk(&value);
             while (cordon_value_next(&capabilities, &inner_key, &inner))
-                print_value(&inner_key, &inner);
+                if (!was_measured(&verified, &inner_key))
+                    print_value(&inner_key, &inner);
         }
     }
+    print_verified(name, &verified);
 }
 
 static int print_text(const struct cordon_buf *text, struct cordon_error *err)

@@ -91,6 +91,11 @@ struct cordon_guest_info *cordon_guest_item_info(const struct cordon_guest_item 
 void cordon_guest_item_note(struct cordon_guest_item *item, const char *what, const char *fmt, ...) CORDON_PRINTF(3, 4);
 /* Takes the lock. 0 and *ret pinned: NOT_FOUND, or GONE unless `also_gone`. */
 /* guests_network.c */
+/* What that means behind the door: INVALID for what is malformed. Free with _done. */
+int cordon_guest_policy_make(enum cordon_door door, const struct cordon_guest_network *network,
+                             struct cordon_egress_policy *ret, struct cordon_error *err);
+/* Is what a new guest is to reach well-formed? Told before it is judged. */
+int cordon_guest_network_check(const struct cordon_guest_create *create, struct cordon_error *err);
 bool cordon_guest_may_have_network(const struct cordon_guest_item *item);
 /* What the item's network and domains mean behind its door. Free with _done. */
 int cordon_guest_network_policy(const struct cordon_guest_item *item, struct cordon_egress_policy *ret,

@@ -96,7 +96,9 @@ static int judge(const struct cordon_guest_create *create, const struct cordon_l
                                           .allowed_domains = create->allowed_domains,
                                           .allowed_domain_count = create->allowed_domain_count,
                                           .limits = *limits};
-    int r = cordon_policy_check_declared(cordon_guests.settings, &run, backend, named, err);
+    int r = cordon_guest_network_check(create, err);
+    if (r == 0)
+        r = cordon_policy_check_declared(cordon_guests.settings, &run, backend, named, err);
     if (r < 0)
         return r;
     r = backend->probe ? backend->probe(err) : 0;

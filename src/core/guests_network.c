@@ -21,20 +21,32 @@ bool cordon_guest_may_have_network(const struct cordon_guest_item *item)
            cordon_settings_bool(cordon_guests.settings, item->door, CORDON_SET_ALLOW_NETWORK);
 }
 
-static int make_policy(const struct cordon_guest_item *item, const struct cordon_guest_network *network,
-                       struct cordon_egress_policy *ret, struct cordon_error *err)
+int cordon_guest_policy_make(enum cordon_door door, const struct cordon_guest_network *network,
+                             struct cordon_egress_policy *ret, struct cordon_error *err)
 {
     const struct cordon_settings *settings = cordon_guests.settings;
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
-    int r = cordon_egress_policy_for(settings, item->door, network->on, network->allowed_domains,
+    int r = cordon_egress_policy_for(settings, door, network->on, network->allowed_domains,
                                      network->allowed_domain_count, &policy, err);
     if (r == 0)
-        r = cordon_egress_policy_add_headers(&policy, settings, item->door, network->headers, network->header_count,
-                                             err);
+        r = cordon_egress_policy_add_headers(&policy, settings, door, network->headers, network->header_count, err);
     if (r < 0)
         cordon_egress_policy_done(&policy);
     else
         *ret = policy;
+    return r;
+}
+
+int cordon_guest_network_check(const struct cordon_guest_create *create, struct cordon_error *err)
+{
+    const struct cordon_guest_network network = {.on = create->network,
+                                                 .allowed_domains = create->allowed_domains,
+                                                 .allowed_domain_count = create->allowed_domain_count,
+                                                 .headers = create->headers,
+                                                 .header_count = create->header_count};
+    struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
+    int r = cordon_guest_policy_make(create->door, &network, &policy, err);
+    cordon_egress_policy_done(&policy);
     return r;
 }
 
@@ -46,7 +58,7 @@ int cordon_guest_network_policy(const struct cordon_guest_item *item, struct cor
                                                  .allowed_domain_count = item->domain_count,
                                                  .headers = (const char *const *)item->headers,
                                                  .header_count = item->header_count};
-    return make_policy(item, &network, ret, err);
+    return cordon_guest_policy_make(item->door, &network, ret, err);
 }
 
 void cordon_guest_network_restore(struct cordon_guest_item *item)
@@ -125,9 +137,10 @@ static int change(struct cordon_guest_item *item, const struct cordon_guest_netw
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
                            "what the guest %s may reach can't be changed by its backend %s", item->id,
                            item->backend_name);
-    int r = judge(item, network, err);
+    int r =
+        cordon_guest_policy_make(item->door, network, &policy, err); /* malformed rules are told before refused ones */
     if (r == 0)
-        r = make_policy(item, network, &policy, err);
+        r = judge(item, network, err);
     char **domains = r == 0 ? cordon_guest_texts_copy(network->allowed_domains, network->allowed_domain_count) : NULL;
     char **headers = r == 0 ? cordon_guest_texts_copy(network->headers, network->header_count) : NULL;
     if (r == 0 && (!domains || !headers))

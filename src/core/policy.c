@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -175,6 +176,49 @@ static int check_domains(const struct question *q)
     return 0;
 }
 
+/* Copies the next entry of a comma separated list, trimmed; NULL at the end. */
+static const char *next_entry(const char *list, char *entry, size_t size)
+{
+    while (*list == ' ' || *list == ',')
+        list++;
+    size_t length = strcspn(list, ", ");
+    if (!length)
+        return NULL;
+    (void)snprintf(entry, size, "%.*s", (int)length, list);
+    return list + length;
+}
+
+/* Is the port one of the list? */
+static bool has_port(const char *list, uint16_t port)
+{
+    char entry[16];
+    while ((list = next_entry(list, entry, sizeof entry)))
+        if (strtoul(entry, NULL, 10) == port)
+            return true;
+    return false;
+}
+
+/* A rule for a port that can't be reached there would be held by nothing but its failure. */
+static int check_ports(const struct question *q)
+{
+    const char *ports = q->caps.egress_ports ? q->caps.egress_ports : "";
+    if (!*ports || !q->request->network)
+        return 0;
+    for (size_t i = 0; i < q->request->allowed_domain_count; i++) {
+        const char *text = q->request->allowed_domains[i];
+        struct cordon_egress_rule rule;
+        text += *text == '+';
+        if (cordon_egress_rule_parse(text, strlen(text), &rule, NULL) < 0 || !rule.port || has_port(ports, rule.port))
+            continue; /* "*" and what is denied among them */
+        return refuse(
+            q,
+            "the request's allowed_domains names %.100s, and guests of the backend %s (%s) reach names on the "
+            "ports %s only (`cordon doctor` says why); those would be accepted",
+            text, q->backend, name_of(q, CORDON_SET_BACKEND), ports);
+    }
+    return 0;
+}
+
 static int check_headers(const struct question *q)
 {
     if (!q->run->header_count || q->caps.egress_headers)
@@ -195,18 +239,6 @@ static int check_timeout(const struct question *q)
                   "would be accepted",
                   name_of(q, CORDON_SET_TIMEOUT_S), (double)q->request->limits.timeout_ms / 1000, q->backend,
                   q->caps.max_timeout_s, q->caps.max_timeout_s);
-}
-
-/* Copies the next entry of a comma separated list, trimmed; NULL at the end. */
-static const char *next_entry(const char *list, char *entry, size_t size)
-{
-    while (*list == ' ' || *list == ',')
-        list++;
-    size_t length = strcspn(list, ", ");
-    if (!length)
-        return NULL;
-    (void)snprintf(entry, size, "%.*s", (int)length, list);
-    return list + length;
 }
 
 static bool accepted(const struct question *q, const char *range)
@@ -333,8 +365,9 @@ static int check(const struct cordon_settings *settings, const struct cordon_run
 int cordon_policy_check_declared(const struct cordon_settings *settings, const struct cordon_run_request *request,
                                  const struct cordon_backend *backend, bool named, struct cordon_error *err)
 {
-    static int (*const rules[])(const struct question *) = {
-        check_isolation, check_egress, check_domains, check_headers, check_timeout, check_exceptions, NULL};
+    static int (*const rules[])(const struct question *) = {check_isolation,  check_egress,  check_domains,
+                                                            check_ports,      check_headers, check_timeout,
+                                                            check_exceptions, NULL};
     return check(settings, request, backend, named, rules, err);
 }
 

@@ -56,6 +56,10 @@ static void write_capabilities(struct cordon_json *json, const struct cordon_cap
     cordon_json_uint(json, caps->max_timeout_s);
     write_list(json, "languages", caps->languages);
     write_list(json, "egress_exceptions", caps->egress_exceptions);
+    write_list(json, "egress_ports",
+               !caps->network                              ? ""
+               : caps->egress_ports && *caps->egress_ports ? caps->egress_ports
+                                                           : "any");
     cordon_json_object_end(json);
 }
 

@@ -89,7 +89,8 @@ static const char backends[] =
     "\"isolation\":" ISOLATIONS ",\"deny_all_egress\":" BOOLEAN ",\"network\":" BOOLEAN ",\"domain_allowlist\":" BOOLEAN ",\"egress_headers\":" BOOLEAN ","
     "\"guests\":" BOOLEAN ",\"files\":" BOOLEAN ",\"artifacts\":" BOOLEAN ",\"streaming\":" BOOLEAN ","
     "\"memory_limit\":" BOOLEAN ",\"pids_limit\":" BOOLEAN ",\"cpu_limit\":" BOOLEAN ",\"agent_protected\":" BOOLEAN ","
-    "\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS "}},"
+    "\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS ","
+    "\"egress_ports\":" STRINGS "}},"
     "\"verified\":{\"nullable\":true,\"allOf\":[" REF("Verification") "]}}}}}}";
 
 static const char verify_wanted[] =

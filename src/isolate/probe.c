@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "isolate/probe_row.h"
+#include "isolate/steer.h"
 
 void cordon_probe_found(struct cordon_probe *probe, bool ok, const char *fmt, ...)
 {
@@ -111,6 +112,20 @@ static void probe_network(const struct cordon_probe_host *host, struct cordon_pr
         cordon_probe_blame(host, probe, "raising the loopback of a network namespace", loopback);
     else
         cordon_probe_found(probe, true, "an empty one with its own loopback");
+}
+
+/* Rules may name any port only where the kernel gives every port to one socket (isolate/steer.h). */
+static void probe_ports(const struct cordon_probe_host *host, struct cordon_probe *probe)
+{
+    (void)host;
+    int r = geteuid() == 0 ? cordon_steer_probe() : -EPERM;
+    if (r == 0)
+        cordon_probe_found(probe, true, "a guest with network reaches names on every TCP port");
+    else
+        cordon_probe_found(probe, false,
+                           "a guest with network reaches names on 80 and 443 only: a BPF program (sk_lookup) is "
+                           "refused: %s",
+                           strerror(-r));
 }
 
 static void probe_tmpfs(const struct cordon_probe_host *host, struct cordon_probe *probe)
@@ -253,6 +268,7 @@ static const struct row {
     {"uid range", CORDON_PROBE_LESSENS, probe_range},
     {"namespaces", CORDON_PROBE_NEEDED, probe_namespaces},
     {"network namespace", CORDON_PROBE_NEEDED, probe_network},
+    {"network ports", CORDON_PROBE_INFO, probe_ports},
     {"tmpfs", CORDON_PROBE_NEEDED, probe_tmpfs},
     {"proc", CORDON_PROBE_NEEDED, cordon_probe_proc},
     {"system call filter", CORDON_PROBE_NEEDED, probe_filter},

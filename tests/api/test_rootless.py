@@ -86,6 +86,17 @@ def test_the_state_folder_follows_xdg(nobody):
     assert ".local/state/cordon" in nobody("config", "show", XDG_STATE_HOME="relative").text
 
 
+def test_the_ports_that_names_are_reached_on_are_told(nobody, local):
+    """Every port needs a BPF program that root alone may load; what is left is declared, and more is refused."""
+    assert local["domain_allowlist"] is True and local["egress_ports"] == ["80", "443"], local
+    done = nobody("run", "--allow-domain", "db.test:5432", "-c", "print(1)", CORDON_ALLOW_NETWORK="true")
+    assert done.status == 126 and "db.test:5432" in done.errors and "80,443" in done.errors, done
+    done = nobody("run", "--allow-domain", "db.test:443", "-c", "print(1)", CORDON_ALLOW_NETWORK="true")
+    assert (done.status, done.text) == (0, "1\n"), done
+    probes = {probe["name"]: probe for probe in nobody("doctor", "--json").json()["probes"]}
+    assert "80 and 443 only" in probes["network ports"]["found"], probes["network ports"]
+
+
 def test_isolation_holds(nobody):
     done = nobody(
         "run",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """cordon verify: what a backend enforces is measured, kept, shown beside what it declares, and demanded by policy."""
 
+import json
+import os
 import subprocess
 
 import pytest
@@ -54,6 +56,37 @@ def test_local_holds_what_it_declares(lab):
         daemon.restart()
         listed = {b["name"]: b for b in daemon.get("/v1/backends").json()["backends"]}
         assert listed["local"]["verified"] == found  # kept
+
+
+def test_the_list_shows_what_was_measured_and_a_difference_loudly(lab):
+    with lab.daemon(**TARGETS) as daemon:
+        shown = daemon.cli("backends", state=daemon.state)
+        assert b"never (cordon verify local)" in shown.stdout and not shown.stderr, shown
+        verify(daemon, "local")
+        shown = daemon.cli("backends", state=daemon.state)
+        assert b"domain_allowlist     declared yes, verified yes" in shown.stdout and b"DIFFERS" not in shown.stdout, shown
+        assert shown.returncode == 0 and not shown.stderr, shown
+        daemon.stop()
+        path = os.path.join(daemon.state, "verified.json")
+        with open(path, "r+", encoding="utf-8") as file:
+            kept = json.load(file)
+            entry = next(item for item in entries(kept) if item["name"] == "domain_allowlist")
+            entry.update(verified=False, evidence="an unlisted name answered")
+            file.seek(0)
+            json.dump(kept, file)
+            file.truncate()
+        daemon.start()
+        shown = daemon.cli("backends", state=daemon.state)
+        assert b"domain_allowlist     declared yes, verified no  ** DIFFERS **: an unlisted name answered" in shown.stdout, shown
+        assert b"WARNING: the backend local declares domain_allowlist" in shown.stderr, shown
+
+
+def entries(kept):
+    """The capabilities of all backends in the file, however deep."""
+    if isinstance(kept, dict) and "evidence" in kept:
+        yield kept
+    for inner in kept.values() if isinstance(kept, dict) else kept if isinstance(kept, list) else ():
+        yield from entries(inner)
 
 
 def test_without_targets_nothing_is_claimed(lab):

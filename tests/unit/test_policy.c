@@ -207,6 +207,30 @@ static void egress_must_be_blocked_or_allowed(void **state)
     done(&ask);
 }
 
+static void rules_and_headers_must_be_possible_there(void **state)
+{
+    struct ask ask = ask_with(load_settings("CORDON_ALLOW_NETWORK=1", NULL), CORDON_DOOR_NATIVE);
+    const char *const header = "a.com:80 X-Key: s3cr3t";
+    const char *rule = "a.com:5432";
+    ask.run.request.network = true;
+    ask.run.request.allowed_domains = &rule;
+    ask.run.request.allowed_domain_count = 1;
+    accepts(&ask, false);
+    fake.caps.egress_ports = "80,443";
+    refuses(&ask, false, PARTS("a.com:5432", "80,443"));
+    static const char *const good[] = {"a.com", "a.com:443", "+a.com:80", "!a.com:5432"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        rule = good[i];
+        accepts(&ask, false);
+    }
+    ask.run.headers = &header;
+    ask.run.header_count = 1;
+    refuses(&ask, false, PARTS("egress_headers"));
+    fake.caps.egress_headers = true;
+    accepts(&ask, false);
+    done(&ask);
+}
+
 static void domains_need_an_allowlist(void **state)
 {
     struct ask ask =
@@ -340,6 +364,7 @@ int main(void)
         cmocka_unit_test(none_runs_only_where_named_and_allowed),
         cmocka_unit_test(a_backend_of_isolation_none_by_another_name_is_not_none),
         cmocka_unit_test(egress_must_be_blocked_or_allowed),
+        cmocka_unit_test(rules_and_headers_must_be_possible_there),
         cmocka_unit_test(domains_need_an_allowlist),
         cmocka_unit_test(the_backends_time_cap_holds),
         cmocka_unit_test(egress_exceptions_must_be_accepted_by_name),
