@@ -27,7 +27,7 @@ int cordon_cli_machines(const struct cordon_settings *settings, struct cordon_cl
     char state[sizeof ret->image - sizeof "/images/vm"];
     const char *image = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_VM_IMAGE);
     *ret = (struct cordon_cli_machines){
-        .qemu = "/usr/bin/qemu-system-x86_64",
+        .qemu = cordon_settings_string(settings, CORDON_DOOR_NATIVE, CORDON_SET_VM_QEMU),
         .wanted = wanted(settings),
         .emulation = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_SOFTWARE_EMULATION) ||
                      cordon_settings_bool(settings, CORDON_DOOR_LANGFLOW, CORDON_SET_ALLOW_SOFTWARE_EMULATION),

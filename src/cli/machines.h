@@ -6,7 +6,7 @@
 #include "core/settings.h"
 
 struct cordon_cli_machines {
-    const char *qemu; /* of the settings, or constant */
+    const char *qemu; /* the settings' */
     char image[4096]; /* folder */
     bool wanted;      /* a door's setting names exec-sandbox */
     bool emulation;   /* is allowed at some door */
