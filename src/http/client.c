@@ -278,6 +278,9 @@ static int fail_ended(struct cordon_http_transfer *self, struct cordon_error *er
     }
     if (self->header_bytes > HEADER_MAX)
         return fail_transfer(self, -EMSGSIZE, "the answer's header is larger than 64 KiB", err);
+    if (self->result ==
+        CURLE_SEND_FAIL_REWIND) /* libcurl would have sent it once more, for which it has not our leave */
+        return fail_transfer(self, -EPIPE, "the server closed the connection that was kept, without an answer", err);
     bool refused = self->result == CURLE_COULDNT_CONNECT || self->result == CURLE_COULDNT_RESOLVE_HOST;
     return fail_transfer(self, refused ? -ECONNREFUSED : -EIO,
                          *self->text ? self->text : curl_easy_strerror(self->result), err);

@@ -2,13 +2,20 @@
 """Servers that answer in every wrong way: alone, or standing between a client and a good server."""
 
 import http.client
+import os
 import re
+import select
+import socket
+import socketserver
+import ssl
+import subprocess
+import threading
 import time
 import urllib.parse
 
 from .protocols import Server, as_json
 
-HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade", "expect"}
+HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "te", "upgrade", "expect"}
 
 
 class Faults(Server):
@@ -34,8 +41,14 @@ class Faults(Server):
     def garbage(self, request):
         self.raw(request, b"\x00\xffnot http at all\r\n\r\n" * 20)
 
+    def bad_json(self, request):
+        self.raw(request, b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 8\r\n\r\n{"a":[1]')
+
+    def wrong_json(self, request):
+        self.raw(request, b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 14\r\n\r\n{"a":[1,null]}')
+
     def no_json(self, request):
-        self.raw(request, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<html>hi\n")
+        self.raw(request, b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n<html>hi\n")
 
     def endless(self, request):
         self.raw(request, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -51,15 +64,16 @@ class Faults(Server):
         time.sleep(20)
 
     def redirect(self, request):
-        self.raw(request, b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
+        self.raw(request, b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nConnection: close\r\n"
+                 b"Content-Length: 0\r\n\r\n")
 
     def status(self, request, number):
         echoed = ",".join(request.headers.get(name, "") for name in ("Authorization", "X-Api-Key")).encode()
         text = b'{"detail":"you sent %s"}' % echoed
-        self.raw(request, b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (number, len(text), text))
+        self.raw(request, b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (number, len(text), text))
 
 
-for code in (401, 402, 409, 429, 500, 502, 503):
+for code in (401, 402, 403, 404, 409, 429, 500, 502, 503):
     setattr(Faults, f"status_{code}", lambda self, request, number=code: self.status(request, number))
 
 
@@ -81,17 +95,25 @@ class Broken(Faults):
 
 
 class Proxy(Faults):
-    """Passes everything on to a good server, and answers itself, as `how` says, what `where` (of "METHOD PATH") matches.
-    "late": passed on, a second later."""
+    """Passes everything on to a good server, and answers itself, as `how` says, what `where` (of "METHOD PATH BODY")
+    matches. "late": passed on, a second later. tls: an ssl.SSLContext of its own side."""
 
-    def __init__(self, upstream, where=None, how=None):
+    def __init__(self, upstream, where=None, how=None, tls=None):
         super().__init__()
         self.upstream = urllib.parse.urlsplit(upstream).netloc
         self.where, self.how = where, how
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+            self.url = self.url.replace("http:", "https:")
+        self.port = self.server.server_address[1]
+
+    def matches(self, request, body):
+        text = f"{request.command} {request.path} " + body.decode("latin-1")
+        return self.how and re.search(self.where, text, re.S)
 
     def answer(self, request, body):
-        if self.how and re.search(self.where, f"{request.command} {request.path}"):
-            if not self.how.startswith("late"):
+        if self.matches(request, body):
+            if self.how != "late":
                 return self.fail(self.how, request)
             time.sleep(1)
         return self.forward(request, body)
@@ -110,3 +132,89 @@ class Proxy(Faults):
         request.send_header("Content-Length", str(len(data)))
         request.end_headers()
         request.wfile.write(data)
+
+
+class Tunnel:
+    """An HTTP proxy that knows CONNECT and nothing else, and leads every name to one port of this machine."""
+
+    def __init__(self, port):
+        self.port, self.asked, outer = port, [], self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self):
+                outer.asked.append(self.rfile.readline().decode())
+                while self.rfile.readline().strip():
+                    pass
+                self.wfile.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+                with socket.create_connection(("127.0.0.1", outer.port)) as other:
+                    outer.relay(self.connection, other)
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @staticmethod
+    def relay(one, other):
+        ends = {one: other, other: one}
+        while True:
+            for ready in select.select(list(ends), [], [])[0]:
+                data = ready.recv(65536)
+                if not data:
+                    return
+                ends[ready].sendall(data)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Authority:
+    """Certificates for the name api.cordon.test: good, expired, of another name; and the context of a server with one."""
+
+    CONFIG = """[ca]
+default_ca = own
+[own]
+new_certs_dir = .
+database = index
+serial = serial
+default_md = sha256
+policy = any
+copy_extensions = copy
+unique_subject = no
+[any]
+commonName = supplied
+"""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for name, text in (("conf", self.CONFIG), ("index", ""), ("serial", "01\n")):
+            with open(self.path(name), "w", encoding="ascii") as file:
+                file.write(text)
+        self.openssl("req", "-x509", *self.key("ca"), "-out", "ca.pem", "-subj", "/CN=the tests", "-days", "30")
+        self.sign("good", "api.cordon.test", "20200101000000Z", "20991231000000Z")
+        self.sign("expired", "api.cordon.test", "20200101000000Z", "20200201000000Z")
+        self.sign("other", "another.test", "20200101000000Z", "20991231000000Z")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def openssl(self, *words):
+        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
+
+    @staticmethod
+    def key(name):
+        return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", name + ".key")
+
+    def sign(self, name, host, begin, end):
+        self.openssl("req", *self.key(name), "-out", name + ".csr", "-subj", "/CN=" + host, "-addext", "subjectAltName=DNS:" + host)
+        self.openssl("ca", "-batch", "-config", "conf", "-cert", "ca.pem", "-keyfile", "ca.key", "-in", name + ".csr",
+                     "-out", name + ".pem", "-startdate", begin, "-enddate", end, "-notext")
+
+    def context(self, name):
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.load_cert_chain(self.path(name + ".pem"), self.path(name + ".key"))
+        return made

@@ -109,8 +109,10 @@ def as_json(value, status=200):
 
 class Tenki(Server):
     KEY, CREDENTIAL = "tk_test_key_of_tenki", "credential-of-a-session"
+    created = "CREATING"  # a session's state when it was just made
 
     def handle(self, request, body):
+        self.host = request.headers["Host"]  # its data is found where it was asked for, which may be a proxy
         service, method = request.path.strip("/").split("/")
         message = json.loads(body)
         if request.headers.get("Connect-Protocol-Version") != "1":
@@ -129,13 +131,13 @@ class Tenki(Server):
     def CreateSession(self, message):
         name = f"session-{len(self.sandboxes)}"
         self.sandboxes[name] = Sandbox()
-        return as_json({"session": {"id": name, "state": "SESSION_STATE_CREATING"}})
+        return as_json({"session": {"id": name, "state": "SESSION_STATE_" + self.created}})
 
     def GetSession(self, message):
         return as_json({"session": {"id": message["sessionId"], "state": "SESSION_STATE_RUNNING"}})
 
     def CreateSessionCredential(self, message):
-        return as_json({"credential": {"credential": self.CREDENTIAL}, "dataPlaneEndpoint": self.url})
+        return as_json({"credential": {"credential": self.CREDENTIAL}, "dataPlaneEndpoint": "http://" + self.host})
 
     def ExecuteCommand(self, message):
         seconds = float(message["timeout"].rstrip("s"))

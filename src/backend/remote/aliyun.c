@@ -273,6 +273,7 @@ static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, 
     struct cordon_http_answer answer;
     struct cordon_value data;
     uint64_t seconds = (limit_ms + 999) / 1000;
+    seconds = seconds && seconds < CAP_S ? seconds : CAP_S;
     state->stage = 0;
     cordon_json_object_begin(&json);
     cordon_json_key(&json, "command");
@@ -280,11 +281,11 @@ static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, 
     cordon_json_key(&json, "cwd");
     cordon_json_text(&json, service.folder());
     cordon_json_key(&json, "timeout");
-    cordon_json_uint(&json, seconds && seconds < CAP_S ? seconds : CAP_S);
+    cordon_json_uint(&json, seconds);
     cordon_json_object_end(&json);
     path_of(run, path, "/processes/cmd");
     struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
-    call.deadline_us = cordon_now_us() + (CAP_S + 10) * 1000000ull; /* it answers at the end */
+    call.deadline_us = cordon_now_us() + (seconds + 10) * 1000000; /* it answers at the end */
     call.answer_max = OUTPUT_MAX * 2;
     int r = ask_for(&call, path, &body, &answer, &data, err); /* never sent twice */
     if (r < 0 && answer.status >= 500 && answer.status != 501 && err)
