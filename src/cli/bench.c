@@ -37,7 +37,6 @@ static const char help[] = "usage: cordon bench exec-sandbox [OPTIONS]\n"
                            "  --rounds N     copies and machines of the pool that are measured (10)\n"
                            "  --boots N      cold boots (3)\n"
                            "  --seconds N    how long machines are started one after the other (20)\n"
-                           "  --software     measures software emulation even where there is hardware virtualization\n"
                            "  --json         one JSON object\n";
 
 struct words {
@@ -52,7 +51,7 @@ static void add(struct words *words, const char *name, const char *value)
         words->items[words->count++] = word;
 }
 
-static int choose_accelerator(bool software, struct words *words, struct cordon_error *err)
+static int choose_accelerator(struct words *words, struct cordon_error *err)
 {
     struct cordon_accel accel;
     int r = cordon_accel_probe_anew(&accel, err);
@@ -60,7 +59,7 @@ static int choose_accelerator(bool software, struct words *words, struct cordon_
         return r;
     (void)fprintf(stderr, "bench: %s%s\n", accel.reason,
                   accel.usable ? "" : "; software emulation is measured instead");
-    add(words, "accel", accel.usable && !software ? accel.name : "tcg");
+    add(words, "accel", accel.usable ? accel.name : "tcg");
     return 0;
 }
 
@@ -75,7 +74,7 @@ static int find_program(struct words *words, struct cordon_error *err)
     return 0;
 }
 
-static int prepare(bool software, struct words *words, struct cordon_error *err)
+static int prepare(struct words *words, struct cordon_error *err)
 {
     struct cordon_settings *settings = NULL;
     struct cordon_cli_machines machines;
@@ -88,7 +87,7 @@ static int prepare(bool software, struct words *words, struct cordon_error *err)
         r = find_program(words, err);
     }
     cordon_settings_free(settings);
-    return r < 0 ? r : choose_accelerator(software, words, err);
+    return r < 0 ? r : choose_accelerator(words, err);
 }
 
 /* Its exit status. */
@@ -118,12 +117,11 @@ static int run_script(struct words *words, struct cordon_error *err)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-enum { ROUNDS = 1, BOOTS, SECONDS, SOFTWARE, JSON };
+enum { ROUNDS = 1, BOOTS, SECONDS, JSON };
 static const struct option options[] = {
     {"rounds", required_argument, NULL, ROUNDS},
     {"boots", required_argument, NULL, BOOTS},
     {"seconds", required_argument, NULL, SECONDS},
-    {"software", no_argument, NULL, SOFTWARE},
     {"json", no_argument, NULL, JSON},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -136,7 +134,7 @@ static bool is_count(const char *text)
 }
 
 /* -1 to go on, else the exit status. */
-static int take_options(int argc, char **argv, bool *software, struct words *words)
+static int take_options(int argc, char **argv, struct words *words)
 {
     optind = 0;
     opterr = 0;
@@ -145,9 +143,7 @@ static int take_options(int argc, char **argv, bool *software, struct words *wor
             return fputs(help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
         if (option == '?' || option == ':')
             return cordon_cli_bad_option("bench", argv, option);
-        if (option == SOFTWARE)
-            *software = true;
-        else if (option == JSON)
+        if (option == JSON)
             add(words, "json", NULL);
         else if (!is_count(optarg))
             return cordon_cli_usage("bench", "\"%.40s\" is no number from 1 to 99999", optarg);
@@ -163,10 +159,9 @@ int cordon_cli_bench(int argc, char **argv)
 {
     struct words words = {.count = 0};
     struct cordon_error err = {0};
-    bool software = false;
-    int status = take_options(argc, argv, &software, &words);
+    int status = take_options(argc, argv, &words);
     if (status < 0) {
-        int r = prepare(software, &words, &err);
+        int r = prepare(&words, &err);
         if (r == 0)
             r = run_script(&words, &err);
         status = r < 0 ? cordon_cli_fail(&err) : r;

@@ -172,7 +172,7 @@ class Reference:
 
 class Daemon:
     def __init__(self, arguments, pool):
-        self.state = tempfile.mkdtemp(prefix="cordon-bench-")
+        self.state, self.accelerator = tempfile.mkdtemp(prefix="cordon-bench-"), arguments.accel
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             self.port = sock.getsockname()[1]
@@ -255,6 +255,8 @@ class Numbered:
 def sample(daemon, start, into):
     """One run; counted where its machine came to be as wanted. True: it did."""
     answer = daemon.run(Numbered.code())
+    if answer["outcome"]["accelerator"] != daemon.accelerator:
+        raise Failed(f"the reference's accelerator is {daemon.accelerator}, a run's {answer['outcome']['accelerator']}")
     if answer["stdout"] != f"<{Numbered.last}>\n":
         raise Failed(f"a run printed {answer['stdout']!r}")
     good = answer["outcome"]["start"] == start
