@@ -31,8 +31,9 @@
 #include "proto/vm.h"
 #include "vmm/command.h"
 
-#define ANSWER_US 10000000u /* to a command that does nothing large */
-#define TO_STATE "{\"uri\":\"fd:10\"}"
+#define ANSWER_US 10000000u               /* to a command that does nothing large */
+#define FROM_STATE "{\"uri\":\"fd:10\"}"  /* CORDON_VMM_STATE, which QEMU inherits */
+#define TO_STATE "{\"uri\":\"fd:state\"}" /* where it writes it wants a name */
 #define CAPABILITIES                                                                                                   \
     "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"                                          \
     "{\"capability\":\"events\",\"state\":true}]}"
@@ -93,7 +94,8 @@ static int start_qemu(struct cordon_machine *machine, const struct cordon_vmm_co
     if (machine->pidfd < 0)
         return cordon_machine_fail(machine, -errno, "watch QEMU: %s", strerror(errno));
     for (int fd = CORDON_VMM_GUEST; fd < CORDON_VMM__END; fd++)
-        (void)close(fd); /* QEMU's now; its end is then the guest's end */
+        if (fd != CORDON_VMM_STATE)
+            (void)close(fd); /* QEMU's now; its end is then the guest's end */
     return 0;
 }
 
@@ -121,20 +123,37 @@ static int greet(struct cordon_machine *machine, uint64_t until_us)
     return r;
 }
 
+/* The guest's own words, for people: printable, whatever it put there. */
+static void read_reason(const struct cordon_frame *frame, char *to, size_t size)
+{
+    struct cordon_field field;
+    size_t at = 0;
+    *to = '\0';
+    while (cordon_field_next(frame->payload, frame->length, &at, &field) == 1)
+        if (field.tag == CORDON_FIELD_REASON)
+            (void)snprintf(to, size, "%.*s", (int)(field.length < size ? field.length : size - 1), field.data);
+    for (char *p = to; *p; p++)
+        if (*p < ' ' || *p > '~')
+            *p = '?';
+}
+
 static int wait_ready(struct cordon_machine *machine, uint64_t until_us)
 {
     struct cordon_frame frame;
     struct cordon_vm_ready ready;
+    char reason[160];
     int r = cordon_machine_frame(machine, &frame, until_us);
     if (r < 0)
         return r;
     if (cordon_vm_ready_parse(&frame, &ready) == 0 && ready.kept == machine->start.kept)
         return 0;
-    return cordon_machine_fail(machine, -EBADMSG,
-                               frame.type == CORDON_FRAME_ERROR
-                                   ? "the guest booted, and can not start what is to wait in it"
-                                   : "the guest's agent is of another version than this vmm: make the image anew "
-                                     "(cordon image build)");
+    if (frame.type != CORDON_FRAME_ERROR)
+        return cordon_machine_fail(machine, -EBADMSG,
+                                   "the guest's agent is of another version than this vmm: make the image anew (cordon "
+                                   "image build)");
+    read_reason(&frame, reason, sizeof reason);
+    return cordon_machine_fail(machine, -EBADMSG, "the guest booted, and can not start what is to wait in it: %s",
+                               reason);
 }
 
 static int wait_migrated(struct cordon_machine *machine, const char *step, uint64_t until_us)
@@ -154,7 +173,7 @@ static int load(struct cordon_machine *machine, uint64_t until_us)
 {
     int r = cordon_machine_call(machine, "migrate-set-capabilities", CAPABILITIES, until_us);
     if (r == 0)
-        r = cordon_machine_call(machine, "migrate-incoming", TO_STATE, until_us);
+        r = cordon_machine_call(machine, "migrate-incoming", FROM_STATE, until_us);
     if (r == 0)
         r = wait_migrated(machine, "load its template", until_us);
     machine->stopped = true;
@@ -163,6 +182,7 @@ static int load(struct cordon_machine *machine, uint64_t until_us)
 
 static int end_in_order(struct cordon_machine *machine, uint64_t until_us)
 {
+    machine->ending = true;
     int r = cordon_machine_send(machine, "quit", NULL, -1);
     while (r >= 0)
         r = cordon_machine_wait(machine, CORDON_WANT_QMP, until_us, "end");
@@ -178,6 +198,8 @@ static int store(struct cordon_machine *machine, uint64_t until_us)
     int r = cordon_machine_call(machine, "stop", NULL, until_us);
     if (r == 0)
         r = cordon_machine_call(machine, "migrate-set-capabilities", CAPABILITIES, until_us);
+    if (r == 0)
+        r = cordon_machine_call_fd(machine, "getfd", "{\"fdname\":\"state\"}", CORDON_VMM_STATE, until_us);
     if (r == 0)
         r = cordon_machine_call(machine, "migrate", TO_STATE, until_us);
     if (r == 0)

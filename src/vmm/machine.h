@@ -23,7 +23,7 @@ struct cordon_machine {
     struct cordon_buf in; /* of QMP */
     uint32_t last_id;
     struct cordon_qmp_message reply; /* to last_id, once it came */
-    bool replied, stopped, leased, ended, ended_well;
+    bool replied, stopped, leased, ending, ended, ended_well;
     char migration[48]; /* the newest state that QEMU told */
     char reason[48];    /* why it shut down, by its own account */
     char version[48];   /* of its greeting */

@@ -156,7 +156,8 @@ int cordon_machine_wait(struct cordon_machine *machine, enum cordon_machine_want
             return r;
         if (r == 0 && fds[0].revents & (POLLHUP | POLLERR)) { /* its own end follows, or it must be brought about */
             cordon_close(&machine->qmp);
-            (void)kill(machine->pid, SIGKILL);
+            if (!machine->ending)
+                (void)kill(machine->pid, SIGKILL);
         }
     }
     if (want == CORDON_WANT_CONTROL && fds[3].revents)

@@ -136,8 +136,11 @@ static void answer(const char *line)
                              : "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"active\"}}\n{\"event\":\"MIGRATION\","
                                "\"data\":{\"status\":\"completed\"}}\n");
     stopped = stopped ? !strstr(line, "\"cont\"") : strstr(line, "\"stop\"") != NULL;
-    if (strstr(line, "\"quit\""))
+    if (strstr(line, "\"quit\"")) {
+        (void)shutdown(CORDON_VMM_QMP, SHUT_RDWR); /* as QEMU does, before it ends */
+        (void)usleep(20000);
         _exit(is("quit-badly") ? 7 : 0);
+    }
 }
 
 static void flood(void)
