@@ -190,11 +190,14 @@ class Sshd:
             file.write(f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.path('host')}\nUsePAM no\nStrictModes no\n"
                        f"AuthorizedKeysFile {self.path('authorized')}\nPidFile none\nPasswordAuthentication no\n"
                        "PermitRootLogin yes\n")
-        self.process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", self.path("conf")], stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
         self.settings = {"ssh_host": "127.0.0.1", "ssh_port": self.port, "ssh_username": "root", "ssh_isolation": "namespace",
                          "ssh_known_hosts": self.known, "ssh_private_key_path": self.path("ed25519"),
                          "ssh_denies_egress": True}
+
+    def command(self):
+        return ["/usr/sbin/sshd", "-D", "-e", "-f", self.path("conf")]
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -220,13 +223,56 @@ class Sshd:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def sshd(nothing_left):
+class PasswordSshd(Sshd):
+    """Takes passwords only. Its user is in a passwd and a shadow of its own, which it alone sees: in a mount namespace."""
+
+    USER, PASSWORD, UID = "cordon-by-password", "correct horse: battery, staple", 1879047001
+
+    def __init__(self):
+        super().__init__()
+        self.settings = {**self.settings, "ssh_username": self.USER, "ssh_password": self.PASSWORD}
+        del self.settings["ssh_private_key_path"]
+
+    def command(self):
+        home = self.path("home")
+        os.chmod(self.folder, 0o755)
+        os.mkdir(home)
+        os.chown(home, self.UID, self.UID)
+        digest = subprocess.run(["openssl", "passwd", "-6", self.PASSWORD], check=True, capture_output=True, text=True).stdout.strip()
+        self.extend("passwd", f"{self.USER}:x:{self.UID}:{self.UID}::{home}:/bin/sh", 0o644)
+        self.extend("shadow", f"{self.USER}:{digest}:20000:0:99999:7:::", 0o600)
+        with open(self.path("conf"), "r+", encoding="utf-8") as file:
+            text = file.read().replace("PasswordAuthentication no", "PasswordAuthentication yes\nPubkeyAuthentication no")
+            file.seek(0)
+            file.write(text)
+        mounts = " && ".join(f"mount --bind {self.path(name)} /etc/{name}" for name in ("passwd", "shadow"))
+        return ["unshare", "--mount", "sh", "-c", mounts + ' && exec "$@"', "sh", *super().command()]
+
+    def extend(self, name, line, mode):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(host.read("/etc/" + name) + line + "\n")
+
+
+def serving(kind):
     if not os.path.exists("/usr/sbin/sshd") or os.geteuid() != 0:
         pytest.skip("needs OpenSSH's server and root")
-    made = Sshd()
+    made = kind()
     host.wait_for(lambda: subprocess.run(["ssh-keyscan", "-p", str(made.port), "127.0.0.1"], capture_output=True,
                                          check=False).stdout)
+    return made
+
+
+@pytest.fixture(scope="module")
+def sshd(nothing_left):
+    made = serving(Sshd)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def password_sshd(nothing_left):
+    made = serving(PasswordSshd)
     yield made
     made.close()
 
@@ -243,6 +289,20 @@ def test_ssh_keys(sshd, key, passphrase, good):
     done = cli("run", "-b", "ssh", "-c", "print('in')", **settings)
     assert (done.status, done.text) == ((0, "in\n") if good else (125, "")), done
     assert good or "passphrase" in done.errors
+
+
+def test_ssh_by_password_against_a_real_openssh(password_sshd):
+    code = "import os; print(os.getuid()); open('artifacts.txt', 'w')"
+    done = cli("run", "-b", "ssh", "-c", code, **password_sshd.settings)
+    assert (done.status, done.text) == (0, f"{password_sshd.UID}\n"), done
+
+
+@pytest.mark.parametrize("password", ["another", "", "Correct horse: battery, staple"])
+def test_ssh_a_wrong_password_is_refused_and_none_is_shown(password_sshd, password):
+    done = cli("run", "-b", "ssh", "-c", "print('in')", **{**password_sshd.settings, "ssh_password": password})
+    assert (done.status, done.text) == (125, ""), done
+    assert "does not accept the password" in done.errors if password else "Either password or private_key" in done.errors, done
+    assert not password or password not in done.errors
 
 
 @pytest.mark.parametrize("known,text", [("other", "another one"), (None, "refused")])
