@@ -154,6 +154,10 @@ static bool judge_told(struct cordon_connection *connection)
 /* False, as after a cut: it goes on by itself from here. */
 static bool intercept(struct cordon_connection *connection)
 {
+    if (connection->state != CORDON_LOOKING) { /* its server was begun, or stands already, for the guest's own TLS */
+        cordon_connection_cut(connection, true, NULL, "the rules changed, and its requests get headers now");
+        return false;
+    }
     if (!judge_told(connection))
         return false;
     if (cordon_intercept_begin(connection))

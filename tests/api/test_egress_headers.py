@@ -5,6 +5,7 @@ in them is nowhere else."""
 import glob
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor as Pool
 
 import pytest
 from lib import host
@@ -386,3 +387,50 @@ def test_the_e2b_door(lab, daemon):
         assert b"s3cr3t" not in state_of(daemon)
     finally:
         daemon.request("DELETE", f"/sandboxes/{sandbox}", headers=key)
+
+
+LATE = """
+import os, socket, ssl, time
+s = socket.create_connection(('allowed.test', 8443), 8)
+while not os.path.exists('go'): time.sleep(0.05)
+s.settimeout(8)
+try:
+    with ssl._create_unverified_context().wrap_socket(s, server_hostname='allowed.test') as t:
+        t.sendall(b'GET /bytes/1 HTTP/1.1\\r\\nHost: allowed.test:8443\\r\\n\\r\\n')
+        print('answered' if t.recv(100) else 'closed')
+except OSError: print('closed')
+"""
+
+
+def connected(daemon, port):
+    """The egress process's connections to that port, ended ones that it still holds among them."""
+    rows = []
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{daemon.role('egress')}/net/{table}", encoding="ascii") as file:
+            rows += [line.split() for line in file.readlines()[1:]]
+    return [row for row in rows if row[2].endswith(f":{port:04X}") and row[3] in ("01", "08")]
+
+
+def test_a_connection_of_before_the_headers_is_cut(daemon, lab):
+    """On a port where the server may speak first it stands already when the guest says its hello: a connection that was
+    begun without headers is not intercepted half way."""
+    egress = daemon.role("egress")
+    fields = {"network": True, "allowed_domains": RULES}
+    guest = daemon.request("POST", "/v1/guests", fields).json()
+    path = f"/v1/guests/{guest['id']}"
+    try:
+        with Pool(1) as pool:
+            ran = pool.submit(daemon.request, "POST", path + "/exec", {"command": ["python3", "-c", LATE], "timeout_s": 50})
+            allowed = lambda: [e for e in daemon.get(path + "/egress/log").json()["log"] if e["decision"] == "allowed"]  # noqa: E731
+            assert host.wait_for(allowed, 20), daemon.get(path + "/egress/log").json()
+            changed = daemon.request("PUT", path + "/egress", {**fields, "egress_headers": HEADERS})
+            assert changed.status == 200, changed
+            assert connected(daemon, 8443)
+            daemon.request("POST", path + "/exec", {"command": "touch go"})
+            assert ran.result().json()["stdout"] == "closed\n", ran.result().body
+        log = daemon.get(path + "/egress/log").json()["log"]
+        assert any("the rules changed" in (entry["why"] or "") for entry in log), log
+    finally:
+        daemon.request("DELETE", path)
+    assert host.wait_for(lambda: not connected(daemon, 8443), 20), connected(daemon, 8443)
+    assert daemon.role("egress") == egress
