@@ -207,7 +207,10 @@ static void on_guest(struct cordon_source *source, uint32_t events)
     struct cordon_connection *connection = CORDON_OWNER(struct cordon_connection, guest, source);
     bool broken = false;
     if (connection->state == CORDON_ASKING) {
-        cordon_answer_tcp(connection);
+        if (connection->job && events & (EPOLLHUP | EPOLLERR)) /* always told: it would wake us until the answer came */
+            cordon_connection_end(connection);
+        else
+            cordon_answer_tcp(connection);
         return;
     }
     if (connection->intercept) {

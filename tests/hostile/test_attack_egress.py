@@ -279,3 +279,33 @@ def test_bypass(guest, name):
     asked = {a["name"] for a in arrived if a["what"] == "dns"}
     assert not {name for name in asked if name not in LISTED and not name.endswith(".sub.test")}, asked
     assert said["seconds"] < 3.5, said  # refused at once, and not by hanging
+
+
+def test_a_reset_question_over_tcp_keeps_nobody_busy(guest):
+    """While its answer is still looked for: a socket that hung up is always ready, and would wake egress until then."""
+    pid = guest.daemon.role("egress")
+
+    def ticks():
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13]))
+
+    before = ticks()
+    said, _, _ = attack(
+        guest,
+        """
+query = b'\\x12\\x34\\x01\\0\\0\\x01\\0\\0\\0\\0\\0\\0\\x06silent\\x04test\\0\\0\\x01\\0\\x01'
+for i in range(20):
+    s = socket.create_connection(('198.18.0.53', 53), 3)
+    s.sendall(struct.pack('>H', len(query)) + query)
+    time.sleep(0.05)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    s.close()
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.connect(('198.18.0.53', 53))
+u.send(query)
+said(code=u.recv(4096)[3] & 15)
+""",
+        timeout_s=60,
+    )
+    assert said["code"] == 2, said  # nobody answered
+    assert ticks() - before < 30, "egress was busy with connections that are gone"
