@@ -406,13 +406,16 @@ int cordon_guests_setup(const struct cordon_settings *settings, const struct cor
     return r;
 }
 
+/* Pinned: one whose time was over meanwhile is ended as soon as it is found again. */
 static struct cordon_guest_item *next_unadopted(void)
 {
     struct cordon_guest_item *item = cordon_guests.first;
     while (item && (item->gone || item->handle || item->making))
         item = item->next;
-    if (item)
+    if (item) {
+        item->uses++;
         item->refs++;
+    }
     return item;
 }
 
@@ -456,9 +459,7 @@ void cordon_guests_adopt(void)
         if (!item)
             break;
         adopt(item);
-        cordon_guests_lock();
-        cordon_guest_item_unref(item);
-        cordon_guests_unlock();
+        cordon_guest_unpin(item);
     }
     cordon_guests_watch_wake();
 }

@@ -273,7 +273,8 @@ int cordon_guests_create(const struct cordon_guest_create *create, struct cordon
     cordon_guests_lock();
     r = check_free(item, err);
     if (r == 0) {
-        item->refs++; /* ours */
+        item->uses++; /* pinned: it may end, by its ttl or by who finds it in a list, before it is told */
+        item->refs++;
         cordon_guest_item_enter(item);
     } else {
         cordon_guest_item_unref(item);
@@ -290,8 +291,8 @@ int cordon_guests_create(const struct cordon_guest_create *create, struct cordon
     cordon_guests_lock();
     if (r == 0 && !(*ret = cordon_guest_item_info(item)))
         r = cordon_fail_errno(err, -ENOMEM, "tell of the guest %s", item->id);
-    cordon_guest_item_unref(item);
     cordon_guests_unlock();
+    cordon_guest_unpin(item);
     return r;
 }
 
