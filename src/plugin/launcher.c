@@ -86,10 +86,9 @@ static void child(struct launcher *self, size_t index, int end)
 }
 
 /* The new host's socket goes back to the gateway. */
-static void start_host(struct launcher *self, size_t index)
+static void start_host(struct launcher *self, size_t index, char serial)
 {
     int pair[2];
-    char ok = 'S';
     if (self->pids[index] > 0)
         (void)kill(self->pids[index], SIGKILL); /* ours, not yet waited for */
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -98,7 +97,7 @@ static void start_host(struct launcher *self, size_t index)
     if (pid == 0)
         child(self, index, pair[1]);
     self->pids[index] = pid > 0 ? pid : 0;
-    (void)cordon_send_fds(SOCKET, &ok, 1, &pair[0], 1, 0); /* a gateway that is gone ends us */
+    (void)cordon_send_fds(SOCKET, &serial, 1, &pair[0], 1, 0); /* a gateway that is gone ends us */
     (void)close(pair[0]);
     (void)close(pair[1]);
 }
@@ -113,7 +112,7 @@ static void reap(struct launcher *self)
 int cordon_plugin_launcher_main(int argc, char **argv)
 {
     struct launcher self = {0};
-    char order[2];
+    char order[CORDON_PLUGIN_ORDER];
     if (argc < 5 || (argc - 3) % 2 || become(argv[1], argv[2]) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         return 125;
     self.plugins = argv + 3;
@@ -124,13 +123,13 @@ int cordon_plugin_launcher_main(int argc, char **argv)
         reap(&self);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n != 2)
+        if (n != (ssize_t)sizeof order)
             break;
         size_t index = (unsigned char)order[1];
         if (index >= self.count)
             break;
         if (order[0] == CORDON_PLUGIN_START)
-            start_host(&self, index);
+            start_host(&self, index, order[2]);
         else if (order[0] == CORDON_PLUGIN_KILL && self.pids[index] > 0)
             (void)kill(self.pids[index], SIGKILL); /* ours, not yet waited for */
     }

@@ -38,8 +38,10 @@ struct cordon_plugin_found {
 /* What may be loaded, in order: listed, claimed once, no built-in's name, files that only root (or we) can change. */
 size_t cordon_plugins_find(const struct cordon_settings *settings, struct cordon_plugin_found *to, size_t max);
 
-/* What the launcher is asked: a byte and the plugin's number. */
+/* What the launcher is asked: a byte, the plugin's number, and the order's, which is the answer that a host's socket
+ * comes with. */
 enum cordon_plugin_order { CORDON_PLUGIN_START = 'S', CORDON_PLUGIN_KILL = 'K' };
+#define CORDON_PLUGIN_ORDER 3
 /* What a host is told on its first socket, with a socket for it: a run, or a probe. */
 enum cordon_plugin_call { CORDON_PLUGIN_RUN = 'R', CORDON_PLUGIN_PROBE = 'P' };
 

@@ -86,23 +86,42 @@ static int wait_readable(int fd, uint64_t deadline_us)
     }
 }
 
-static int order(char what, const struct plugin *plugin)
+/* The launcher's lock is held. */
+static int order(char what, const struct plugin *plugin, unsigned char serial)
 {
-    char message[2] = {what, (char)(plugin - plugins)};
-    return send(launcher, message, 2, MSG_NOSIGNAL) == 2 ? 0 : -errno;
+    const char message[CORDON_PLUGIN_ORDER] = {what, (char)(plugin - plugins), (char)serial};
+    return send(launcher, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message ? 0 : -errno;
+}
+
+/* The answer to that order. One to an earlier order, which nobody waits for any more, may come before it: its host may
+ * be another plugin's. */
+static int await_host(unsigned char serial, int *ret)
+{
+    uint64_t deadline_us = cordon_now_us() + LAUNCH_US;
+    for (;;) {
+        unsigned char answered = 0;
+        int fd = -1, r = wait_readable(launcher, deadline_us);
+        size_t count = 1;
+        if (r < 0)
+            return r;
+        if (cordon_recv_fds(launcher, &answered, 1, &fd, &count, 0) != 1 || count != 1)
+            return -EPIPE;
+        if (answered == serial) {
+            *ret = fd;
+            return 0;
+        }
+        cordon_close(&fd);
+    }
 }
 
 /* A new host's socket, from the launcher. */
 static int launch(const struct plugin *plugin, int *ret)
 {
-    char ok;
-    size_t count = 1;
+    static unsigned char serial; /* with the lock */
     pthread_mutex_lock(&launcher_lock);
-    int r = order(CORDON_PLUGIN_START, plugin);
+    int r = order(CORDON_PLUGIN_START, plugin, ++serial);
     if (r == 0)
-        r = wait_readable(launcher, cordon_now_us() + LAUNCH_US);
-    if (r == 0 && (cordon_recv_fds(launcher, &ok, 1, ret, &count, 0) != 1 || count != 1))
-        r = -EPIPE;
+        r = await_host(serial, ret);
     pthread_mutex_unlock(&launcher_lock);
     return r;
 }
@@ -182,16 +201,16 @@ static void kill_host(struct plugin *plugin, uint32_t generation, const char *wh
 {
     pthread_mutex_lock(&plugin->lock);
     bool current = plugin->generation == generation && plugin->host >= 0;
-    if (current)
+    if (current) { /* within the lock, so that it is not the next one that is killed */
         cordon_close(&plugin->host);
+        pthread_mutex_lock(&launcher_lock);
+        (void)order(CORDON_PLUGIN_KILL, plugin, 0); /* a lost launcher has taken it along */
+        pthread_mutex_unlock(&launcher_lock);
+    }
     pthread_mutex_unlock(&plugin->lock);
-    if (!current)
-        return;
-    cordon_log(CORDON_LOG_ERROR, "a plugin's process is ended", "name", plugin->found.name, "distribution",
-               plugin->found.distribution, "why", why, NULL);
-    pthread_mutex_lock(&launcher_lock);
-    (void)order(CORDON_PLUGIN_KILL, plugin); /* a lost launcher has taken it along */
-    pthread_mutex_unlock(&launcher_lock);
+    if (current)
+        cordon_log(CORDON_LOG_ERROR, "a plugin's process is ended", "name", plugin->found.name, "distribution",
+                   plugin->found.distribution, "why", why, NULL);
 }
 
 /* Whether that host is no more: then the next call starts another one. A process that dies closes its descriptors one

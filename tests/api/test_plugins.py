@@ -36,14 +36,14 @@ static int run_next(struct cordon_run *run, struct cordon_event *event)
     memset(event, 0, sizeof *event);
     if (!run->told++) { event->type = CORDON_EVENT_STARTED; return 1; }
     if (HOW == 1) abort();
-    static const struct cordon_outcome exited = {.struct_size = sizeof exited, .cause = CORDON_CAUSE_EXITED};
+    static const struct cordon_outcome exited = {.struct_size = sizeof exited, .cause = CORDON_CAUSE_EXITED, .exit_code = CODE};
     event->type = CORDON_EVENT_OUTCOME;
     event->outcome = &exited;
     if (HOW == 6) return run->told++ < 3;
     for (;;) sleep(100);
 }
 static void run_close(struct cordon_run *run) { free(run); }
-static const struct cordon_backend it = {.abi_version = ABI, .struct_size = sizeof it, .name = "broken",
+static const struct cordon_backend it = {.abi_version = ABI, .struct_size = sizeof it, .name = NAME,
     .capabilities = capabilities, .run_open = run_open, .run_next = run_next, .run_close = run_close};
 const struct cordon_backend *FACTORY(void) { if (HOW == 3) abort(); if (HOW == 4) for (;;) sleep(100); return &it; }
 """
@@ -74,11 +74,12 @@ class Plugins:
             self.compile(f"{ROOT}/examples/plugin/hello.c", "hello.so")
         self.manifest(file, **{"name": "hello", "distribution": "hello 1", "abi": 1, "library": "hello.so", **changes})
 
-    def broken(self, how, claim="CORDON_ISOLATION_NAMESPACE", abi=1, factory="cordon_backend_factory"):
+    def broken(self, how, claim="CORDON_ISOLATION_NAMESPACE", abi=1, factory="cordon_backend_factory", name="broken", code=0):
         with open(self.path("broken.c"), "w", encoding="utf-8") as file:
             file.write(BROKEN)
-        self.compile(self.path("broken.c"), "broken.so", HOW=how, CLAIM=claim, ABI=abi, FACTORY=factory)
-        self.manifest("broken.plugin", name="broken", distribution="broken 1", abi=1, library="broken.so")
+        macros = {"HOW": how, "CLAIM": claim, "ABI": abi, "FACTORY": factory, "NAME": f'"{name}"', "CODE": code}
+        self.compile(self.path("broken.c"), f"{name}.so", **macros)
+        self.manifest(f"{name}.plugin", name=name, distribution=f"{name} 1", abi=1, library=f"{name}.so")
 
     def settings(self, *names):
         return {"backend_plugins": ",".join(names), "plugin_dirs": self.folder}
@@ -207,6 +208,25 @@ def test_a_run_that_a_dying_process_never_took_is_given_to_the_next_one(own, plu
             outcome = answer.result()["outcome"]
         assert (outcome["cause"], outcome["backend"]) == ("exited", "broken")
         assert pid not in hosts(daemon)
+
+
+@pytest.mark.limit(120)
+def test_a_process_that_started_too_late_is_not_taken_for_another_plugins(own, plugins):
+    """Nobody waits for it any more; the next one that is waited for may be of another plugin."""
+    plugins.broken(how=6, name="slow", code=3)
+    plugins.broken(how=6, name="other", code=4)
+    daemon = own(**plugins.settings("slow", "other"))
+    for pid in hosts(daemon):
+        os.kill(pid, signal.SIGKILL)
+    (launcher,) = [pid for pid in daemon.pids() if host.cmdline(pid)[1:3] == ["--role", "plugins"]]
+    os.kill(launcher, signal.SIGSTOP)
+    try:
+        late = daemon.request("POST", "/v1/runs", {"language": "python", "code": "print(1)", "backend": "slow"})
+        assert late.status == 503 and b"could not be started" in late.body, late
+    finally:
+        os.kill(launcher, signal.SIGCONT)
+    for name, code in (("other", 4), ("slow", 3), ("other", 4)):
+        assert daemon.run("print(1)", backend=name)["exit_code"] == code, name
 
 
 def test_a_hang_in_a_run_is_ended(own, plugins):
