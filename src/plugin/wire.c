@@ -274,15 +274,14 @@ void cordon_wire_put_event(struct cordon_buf *to, const struct cordon_event *eve
     cordon_wire_end(to, begun);
 }
 
-/* Texts of fixed room that another process filled in. */
-static void end_texts(struct cordon_outcome *outcome)
-{
-    outcome->limit_hit[sizeof outcome->limit_hit - 1] = '\0';
-    outcome->message[sizeof outcome->message - 1] = '\0';
-    outcome->blocked_syscall[sizeof outcome->blocked_syscall - 1] = '\0';
-    outcome->backend[sizeof outcome->backend - 1] = '\0';
-    outcome->result_error[sizeof outcome->result_error - 1] = '\0';
-}
+/* What of an outcome must be looked at before it is one: texts of fixed room and bools, which another process filled
+ * in. */
+#define TEXT(member) (offsetof(struct cordon_outcome, member) + sizeof((struct cordon_outcome *)0)->member)
+static const size_t text_ends[] = {TEXT(limit_hit),   TEXT(message),      TEXT(blocked_syscall),
+                                   TEXT(backend),     TEXT(result_error), TEXT(egress.first_refused),
+                                   TEXT(accelerator), TEXT(start)};
+static const size_t outcome_bools[] = {offsetof(struct cordon_outcome, warm), offsetof(struct cordon_outcome, network)};
+_Static_assert((TEXT(start) + 7) / 8 * 8 == sizeof(struct cordon_outcome), "a new member: is it in the tables above?");
 
 /* A bool or an enum that is none is undefined behaviour to look at: seen as bytes before. */
 static int take_outcome(const struct field *field, struct cordon_outcome *to)
@@ -292,12 +291,15 @@ static int take_outcome(const struct field *field, struct cordon_outcome *to)
     copy_struct(field, raw, sizeof raw);
     memcpy(&cause, raw + offsetof(struct cordon_outcome, cause), sizeof cause);
     memcpy(&isolation, raw + offsetof(struct cordon_outcome, isolation), sizeof isolation);
-    if (cause >= CORDON_CAUSE__COUNT || isolation >= CORDON_ISOLATION__COUNT ||
-        (unsigned char)raw[offsetof(struct cordon_outcome, warm)] > 1)
+    if (cause >= CORDON_CAUSE__COUNT || isolation >= CORDON_ISOLATION__COUNT)
         return -EBADMSG;
+    for (size_t i = 0; i < sizeof outcome_bools / sizeof *outcome_bools; i++)
+        if ((unsigned char)raw[outcome_bools[i]] > 1)
+            return -EBADMSG;
+    for (size_t i = 0; i < sizeof text_ends / sizeof *text_ends; i++)
+        raw[text_ends[i] - 1] = '\0';
     memcpy(to, raw, sizeof *to);
     to->struct_size = sizeof *to;
-    end_texts(to);
     return 0;
 }
 
