@@ -20,6 +20,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import egress  # noqa: E402
 import host  # noqa: E402
 
 PLAIN_IMPORTS = ["", "import json, re\n", "import math, random\n", "import collections, itertools\n", "import datetime\n"]
@@ -427,6 +428,9 @@ class Bench:
         self.results["machines"] = found
         self.targets += found["targets"]
 
+    def egress(self):
+        egress.run(self)
+
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def close(self):
@@ -448,7 +452,7 @@ def artifact_size(artifact):
 
 
 SECTIONS = ["latency_python", "latency_node", "executor_manager", "throughput", "data_modules", "templates", "stream", "deadline", "transfer", "memory",
-            "kept", "machines"]
+            "kept", "egress", "machines"]
 
 
 def about():

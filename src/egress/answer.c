@@ -20,6 +20,7 @@
 #define ANSWER_MAX (CORDON_DNS_QUESTION_MAX + 64u)
 #define TCP_IDLE_US 10000000u
 #define TCP_ANSWER_MAX 65535u
+#define KNOWN_COST 0.05 /* of a question whose answer is here, against one that is not */
 
 static void end_job(struct cordon_job *job)
 {
@@ -184,6 +185,14 @@ static struct cordon_job *new_job(struct cordon_session *session)
     return job;
 }
 
+/* Programs that keep no answers ask for the same names all the time. */
+static double cost_of(const struct cordon_job *job)
+{
+    const struct cordon_session *session = job->session;
+    bool known = session->policy.mode == CORDON_EGRESS_NAMES && cordon_name_known(&session->names, job->question.name);
+    return known ? KNOWN_COST : 1;
+}
+
 /* The job's query of size bytes is read and judged. False: it was not worth an answer, and the job is gone. */
 static bool take_query(struct cordon_job *job, size_t size)
 {
@@ -195,7 +204,7 @@ static bool take_query(struct cordon_job *job, size_t size)
     }
     if (r < 0) {
         answer(job, code, NULL);
-    } else if (!cordon_egress_guest_may_ask(job->session)) {
+    } else if (!cordon_egress_guest_may_ask(job->session, cost_of(job))) {
         cordon_egress_log_refused(&job->session->log, "", NULL, 0, NULL, true, "too many questions");
         answer(job, CORDON_DNS_REFUSED, NULL);
     } else {

@@ -92,6 +92,8 @@ struct cordon_name *cordon_name_get(struct cordon_names *names, const char *name
 /* The name that an address stands for; NULL: for none. *standing: the address is of the range for names. */
 struct cordon_name *cordon_name_at(const struct cordon_names *names, const struct cordon_egress_address *address,
                                    bool *standing);
+/* Is the answer for that name here, and fresh? */
+bool cordon_name_known(const struct cordon_names *names, const char *name);
 /* Calls the waiter when the name is resolved: at once where that is known and fresh. */
 void cordon_name_wait(struct cordon_name *name, struct cordon_waiter *waiter);
 void cordon_waiter_leave(struct cordon_waiter *waiter);
@@ -242,12 +244,12 @@ struct cordon_session {
     struct cordon_session *previous, *next;
 };
 
-/* Takes the session's end and the sockets (-1: absent), on failure too. */
-int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, int end_take,
-                             int sockets_take[CORDON_EGRESS_SOCKETS]);
+/* Takes the session's end and the sockets (-1: absent), on failure too. policy: its text. */
+int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, const char *policy,
+                             size_t policy_size, int end_take, int sockets_take[CORDON_EGRESS_SOCKETS]);
 void cordon_egress_guest_close(struct cordon_session *session);
-/* True while the guest asks no more than its share. */
-bool cordon_egress_guest_may_ask(struct cordon_session *session);
+/* True while the guest asks no more than its share; cost: of a question, 1 where nothing is known of its answer. */
+bool cordon_egress_guest_may_ask(struct cordon_session *session, double cost);
 
 /* --- main.c --- */
 

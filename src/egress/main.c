@@ -45,7 +45,8 @@ static void on_signal(struct cordon_source *source, uint32_t events)
 /* --- the gateway --- */
 
 /* Sorts what came with OPEN: the session's end, then the sockets by the bits. False: it does not fit. */
-static bool take_open(struct cordon_egress *egress, const struct cordon_egress_open *open, int *fds, size_t nfds)
+static bool take_open(struct cordon_egress *egress, const struct cordon_egress_open *open, const char *policy,
+                      size_t policy_size, int *fds, size_t nfds)
 {
     int sockets[CORDON_EGRESS_SOCKETS] = {-1, -1, -1, -1, -1, -1};
     size_t used = 1;
@@ -56,7 +57,7 @@ static bool take_open(struct cordon_egress *egress, const struct cordon_egress_o
         open->version == CORDON_EGRESS_VERSION && nfds && used == nfds && !(open->sockets >> CORDON_EGRESS_SOCKETS);
     int r = -EBADMSG;
     if (fits)
-        r = cordon_egress_guest_open(egress, open, CORDON_TAKE_FD(fds[0]), sockets);
+        r = cordon_egress_guest_open(egress, open, policy, policy_size, CORDON_TAKE_FD(fds[0]), sockets);
     for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
         cordon_close(&sockets[i]);
     if (r < 0)
@@ -67,17 +68,23 @@ static bool take_open(struct cordon_egress *egress, const struct cordon_egress_o
 /* False: the gateway is gone. */
 static bool receive(struct cordon_egress *egress, bool *more)
 {
+    static char message[sizeof(struct cordon_egress_open) + CORDON_EGRESS_TEXT_MAX];
     struct cordon_egress_open open = {0};
     int fds[1 + CORDON_EGRESS_SOCKETS];
     size_t nfds = sizeof fds / sizeof *fds;
     for (size_t i = 0; i < nfds; i++)
         fds[i] = -1;
-    ssize_t n = cordon_recv_fds(egress->peer.fd, &open, sizeof open, fds, &nfds, MSG_DONTWAIT);
+    ssize_t n = cordon_recv_fds(egress->peer.fd, message, sizeof message, fds, &nfds, MSG_DONTWAIT);
     *more = n != -EAGAIN;
     if (n == -EAGAIN)
         return true;
-    open.guest[sizeof open.guest - 1] = '\0';
-    bool good = n == (ssize_t)sizeof open && take_open(egress, &open, fds, nfds);
+    bool good = n >= (ssize_t)sizeof open;
+    if (good) {
+        memcpy(&open, message, sizeof open);
+        open.guest[sizeof open.guest - 1] = '\0';
+        good = take_open(egress, &open, message + sizeof open, (size_t)n - sizeof open, fds, nfds);
+        explicit_bzero(message, (size_t)n); /* a policy may hold secrets */
+    }
     for (size_t i = 0; n >= 0 && i < nfds; i++)
         cordon_close(&fds[i]);
     if (!good && n > 0)

@@ -97,14 +97,27 @@ static unsigned find_place(struct cordon_names *names)
     return CORDON_NAMES_MAX;
 }
 
+static unsigned find(const struct cordon_names *names, const char *text, uint32_t hash)
+{
+    unsigned i = 0;
+    while (i < names->count && (names->list[i]->hash != hash || strcmp(names->list[i]->name, text) != 0))
+        i++;
+    return i;
+}
+
+bool cordon_name_known(const struct cordon_names *names, const char *name)
+{
+    unsigned i = find(names, name, hash_of(name));
+    return i < names->count && names->list[i]->fresh_until_us > cordon_now_us();
+}
+
 struct cordon_name *cordon_name_get(struct cordon_names *names, const char *text, struct cordon_egress_address *ret)
 {
     uint32_t hash = hash_of(text);
-    for (unsigned i = 0; i < names->count; i++) {
-        if (names->list[i]->hash == hash && strcmp(names->list[i]->name, text) == 0) {
-            *ret = address_at(i);
-            return names->list[i];
-        }
+    unsigned known = find(names, text, hash);
+    if (known < names->count) {
+        *ret = address_at(known);
+        return names->list[known];
     }
     unsigned at = find_place(names);
     bool full = at == names->count && (at & (at - 1)) == 0;

@@ -14,16 +14,16 @@
 #define ASK_RATE 200.0 /* DNS questions a second, over time */
 #define ASK_BURST 400.0
 
-bool cordon_egress_guest_may_ask(struct cordon_session *session)
+bool cordon_egress_guest_may_ask(struct cordon_session *session, double cost)
 {
     uint64_t now = cordon_now_us();
     session->tokens += (double)(now - session->tokens_us) * (ASK_RATE / 1e6);
     session->tokens_us = now;
     if (session->tokens > ASK_BURST)
         session->tokens = ASK_BURST;
-    if (session->tokens < 1)
+    if (session->tokens < cost)
         return false;
-    session->tokens -= 1;
+    session->tokens -= cost;
     return true;
 }
 
@@ -86,31 +86,26 @@ static void tell_log(struct cordon_session *session)
 /* False: the session is over. */
 static bool take_request(struct cordon_session *session, char *text, size_t room)
 {
-    struct cordon_egress_answer said = {.kind = CORDON_EGRESS_COUNT};
     ssize_t n = cordon_recv_fds(session->control.fd, text, room, NULL, NULL, MSG_DONTWAIT);
     if (n == -EAGAIN)
         return true;
-    if (n <= 0)
-        return false;
-    if (*text == CORDON_EGRESS_SET)
+    bool good = n > 0;
+    if (good && *text == CORDON_EGRESS_SET)
         set_policy(session, text + 1, (size_t)n - 1);
-    else if (*text == CORDON_EGRESS_COUNT)
-        answer(session, &said, NULL, 0);
-    else if (*text == CORDON_EGRESS_TELL)
+    else if (good && *text == CORDON_EGRESS_TELL)
         tell_log(session);
     else
-        return false;
-    return true;
+        good = false;
+    if (n > 0)
+        explicit_bzero(text, (size_t)n); /* a policy may hold secrets */
+    return good;
 }
 
 static void on_control(struct cordon_source *source, uint32_t events)
 {
     struct cordon_session *session = CORDON_OWNER(struct cordon_session, control, source);
-    cordon_autofree char *text = malloc(CORDON_EGRESS_TEXT_MAX + 1);
-    bool goes_on = text && take_request(session, text, CORDON_EGRESS_TEXT_MAX + 1);
-    if (text)
-        explicit_bzero(text, CORDON_EGRESS_TEXT_MAX + 1); /* a policy may hold secrets */
-    if (!goes_on)
+    static char text[CORDON_EGRESS_TEXT_MAX + 1];
+    if (!take_request(session, text, sizeof text))
         cordon_egress_guest_close(session);
 }
 
@@ -189,11 +184,13 @@ static struct cordon_session *new_session(struct cordon_egress *egress, const st
     return session;
 }
 
-int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, int end_take,
-                             int sockets_take[CORDON_EGRESS_SOCKETS])
+int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, const char *policy,
+                             size_t policy_size, int end_take, int sockets_take[CORDON_EGRESS_SOCKETS])
 {
     struct cordon_session *session = new_session(egress, open);
-    int r = session ? watch_sockets(session, sockets_take) : -ENOMEM;
+    int r = session ? cordon_egress_policy_read(policy, policy_size, &session->policy, NULL) : -ENOMEM;
+    if (r == 0)
+        r = watch_sockets(session, sockets_take);
     for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
         cordon_close(&sockets_take[i]);
     if (r == 0)

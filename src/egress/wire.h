@@ -2,10 +2,11 @@
 /*
  * What the gateway and the egress process say to each other, over SEQPACKET sockets (docs/protocol/egress.md).
  *
- * On the egress process's main socket only OPEN is said, with descriptors: the egress end of a fresh pair, the
- * *session*, and the guest's sockets, which the warden opened in its network namespace. On the session: the gateway
- * sends a request (one byte, for POLICY the policy's text behind it), egress answers each. The session lives as long as
- * the gateway holds its end; its end cuts all of the guest's connections.
+ * On the egress process's main socket only OPEN is said, with the first policy's text behind it and with descriptors:
+ * the egress end of a fresh pair, the *session*, and the guest's sockets, which the warden opened in its network
+ * namespace. It is not answered: whatever the guest does is judged by that policy, however soon it comes. On the
+ * session: the gateway sends a request (one byte, for SET the policy's text behind it), egress answers each. The
+ * session lives as long as the gateway holds its end; its end cuts all of the guest's connections.
  */
 #ifndef CORDON_EGRESS_WIRE_H
 #define CORDON_EGRESS_WIRE_H
@@ -14,7 +15,7 @@
 
 #include "core/egress.h"
 
-#define CORDON_EGRESS_VERSION 1u
+#define CORDON_EGRESS_VERSION 2u
 
 /* In the order in which they are attached; a host without IPv6 has no …6. */
 enum cordon_egress_socket {
@@ -34,9 +35,8 @@ struct cordon_egress_open {
 };
 
 enum cordon_egress_request {
-    CORDON_EGRESS_SET = 'P',   /* + policy text: from now on; connections that no longer fit are cut */
-    CORDON_EGRESS_COUNT = 'C', /* answered with struct cordon_egress_answer and its counts */
-    CORDON_EGRESS_TELL = 'L'   /* answered with struct cordon_egress_answer and a JSON array behind it */
+    CORDON_EGRESS_SET = 'P', /* + policy text: from now on; connections that no longer fit are cut */
+    CORDON_EGRESS_TELL = 'L' /* answered with struct cordon_egress_answer and a JSON array behind it */
 };
 
 struct cordon_egress_answer {

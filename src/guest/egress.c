@@ -22,7 +22,7 @@
 #include "base/log.h"
 
 #define ANSWER_US 10000000u
-#define COUNT_US 500000u
+#define TELL_US 500000u
 #define COME_BACK_US 3000000u /* how long a process that died is waited for */
 #define PAUSE_MS 20
 
@@ -38,6 +38,7 @@ struct cordon_egress_session {
 static struct {
     pthread_mutex_t lock; /* taken before a session's, never within */
     int fd;
+    unsigned generation; /* of the process behind it */
     struct cordon_egress_session *sessions;
 } egress = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
@@ -132,10 +133,12 @@ static int set_policy(int fd, const struct cordon_buf *text, struct cordon_error
 
 /* --- sessions --- */
 
-/* With the session's lock held, or before anybody else knows it. */
+/* Says OPEN, which is not answered: a guest's connection that comes before it waits in its socket. With the session's
+ * lock held, or before anybody else knows it. */
 static int open_end(struct cordon_egress_session *session, int process, struct cordon_error *err)
 {
     struct cordon_egress_open open = {.version = CORDON_EGRESS_VERSION};
+    struct cordon_buf message = CORDON_BUF_INIT(sizeof open + CORDON_EGRESS_TEXT_MAX);
     int pair[2], fds[1 + CORDON_EGRESS_SOCKETS];
     size_t count = 1;
     if (process < 0)
@@ -150,12 +153,14 @@ static int open_end(struct cordon_egress_session *session, int process, struct c
         fds[count++] = session->sockets[i];
         open.sockets |= 1u << i;
     }
-    ssize_t n = cordon_send_fds(process, &open, sizeof open, fds, count, 0);
+    (void)cordon_buf_append(&message, (const char *)&open, sizeof open); /* failures are sticky */
+    (void)cordon_buf_append(&message, session->policy.data, session->policy.size);
+    ssize_t n = message.failed ? -ENOMEM : cordon_send_fds(process, message.data, message.size, fds, count, 0);
+    cordon_buf_wipe(&message);
     (void)close(pair[1]); /* the other side's */
-    int r = n < 0 ? none(err) : set_policy(pair[0], &session->policy, err);
-    if (r < 0) {
+    if (n < 0) {
         (void)close(pair[0]); /* of no use */
-        return r;
+        return none(err);
     }
     session->end = pair[0];
     return 0;
@@ -183,14 +188,39 @@ static int ensure(struct cordon_egress_session *session, uint64_t wait_us, struc
     }
 }
 
-static void link_session(struct cordon_egress_session *session)
+static unsigned generation(void)
 {
     (void)pthread_mutex_lock(&egress.lock); /* can't fail for a plain mutex */
-    session->next = egress.sessions;
-    if (session->next)
-        session->next->previous = session;
-    egress.sessions = session;
+    unsigned now = egress.generation;
     (void)pthread_mutex_unlock(&egress.lock);
+    return now;
+}
+
+/* False: the process that it was opened with has been replaced meanwhile. */
+static bool link_session(struct cordon_egress_session *session, unsigned opened_with)
+{
+    (void)pthread_mutex_lock(&egress.lock); /* can't fail for a plain mutex */
+    bool same = egress.generation == opened_with;
+    if (same) {
+        session->next = egress.sessions;
+        if (session->next)
+            session->next->previous = session;
+        egress.sessions = session;
+    }
+    (void)pthread_mutex_unlock(&egress.lock);
+    return same;
+}
+
+/* Opens it and enters it into the list, from where it follows a new process by itself. */
+static int begin_session(struct cordon_egress_session *session, struct cordon_error *err)
+{
+    for (;;) {
+        unsigned opened_with = generation();
+        int r = ensure(session, COME_BACK_US, err);
+        if (r < 0 || link_session(session, opened_with))
+            return r;
+        cordon_close(&session->end);
+    }
 }
 
 static void unlink_session(struct cordon_egress_session *session)
@@ -236,12 +266,11 @@ int cordon_egress_open(const char *guest, int sockets[CORDON_EGRESS_SOCKETS], co
     if (r < 0)
         (void)cordon_fail(err, r, CORDON_ERROR_TOO_LARGE, "the guest's egress rules are too long");
     else
-        r = ensure(session, COME_BACK_US, err);
+        r = begin_session(session, err);
     if (r < 0) {
         free_session(session);
         return r;
     }
-    link_session(session);
     *ret = session;
     return 0;
 }
@@ -269,24 +298,16 @@ int cordon_egress_update(struct cordon_egress_session *session, const struct cor
     return r;
 }
 
-void cordon_egress_count(struct cordon_egress_session *session, struct cordon_egress_counts *ret)
-{
-    struct cordon_egress_answer answer = {0};
-    (void)pthread_mutex_lock(&session->lock); /* can't fail for a plain mutex */
-    int r = session->end >= 0 ? ask(session->end, CORDON_EGRESS_COUNT, NULL, COUNT_US, &answer, NULL) : -ENOTCONN;
-    (void)pthread_mutex_unlock(&session->lock);
-    *ret = r == 0 ? answer.counts : (struct cordon_egress_counts){0};
-}
-
-int cordon_egress_log(struct cordon_egress_session *session, struct cordon_buf *to)
+int cordon_egress_read(struct cordon_egress_session *session, struct cordon_egress_counts *ret, struct cordon_buf *log)
 {
     struct cordon_egress_answer answer = {0};
     struct cordon_buf text = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
     (void)pthread_mutex_lock(&session->lock); /* can't fail for a plain mutex */
-    int r = session->end >= 0 ? ask(session->end, CORDON_EGRESS_TELL, NULL, COUNT_US, &answer, &text) : -ENOTCONN;
+    int r = session->end >= 0 ? ask(session->end, CORDON_EGRESS_TELL, NULL, TELL_US, &answer, &text) : -ENOTCONN;
     (void)pthread_mutex_unlock(&session->lock);
+    *ret = r == 0 ? answer.counts : (struct cordon_egress_counts){0};
     bool good = r == 0 && answer.status == 0 && text.size >= 2;
-    r = cordon_buf_append(to, good ? text.data : "[]", good ? text.size : 2);
+    r = cordon_buf_append(log, good ? text.data : "[]", good ? text.size : 2);
     cordon_buf_done(&text);
     return r;
 }
@@ -321,6 +342,7 @@ int cordon_egress_set(int fd_take, struct cordon_error *err)
     (void)pthread_mutex_lock(&egress.lock); /* can't fail for a plain mutex */
     cordon_close(&egress.fd);
     egress.fd = fd_take;
+    egress.generation++;
     open_again();
     (void)pthread_mutex_unlock(&egress.lock);
     return 0;

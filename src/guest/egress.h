@@ -22,18 +22,17 @@ int cordon_egress_set(int fd_take, struct cordon_error *err);
 int cordon_egress_there(struct cordon_error *err);
 
 struct cordon_egress_session;
-/* sockets: of the lease, -1 where absent; taken on success and on failure. The policy is copied. Waits until egress
- * holds it (10 s at most, normally a tenth of a millisecond). */
+/* sockets: of the lease, -1 where absent; taken on success and on failure. The policy is copied, and
+ * holds for all that the guest does: what comes before the egress process has read it waits in the sockets. */
 int cordon_egress_open(const char *guest, int sockets[CORDON_EGRESS_SOCKETS], const struct cordon_egress_policy *policy,
                        struct cordon_egress_session **ret, struct cordon_error *err);
 /* Replaces the policy; when it returns 0 no connection that doesn't fit is left. On failure the old one holds. */
 int cordon_egress_update(struct cordon_egress_session *session, const struct cordon_egress_policy *policy,
                          struct cordon_error *err);
-/* Connections and bytes so far; all zero when they can't be had. */
-void cordon_egress_count(struct cordon_egress_session *session, struct cordon_egress_counts *ret);
-/* Appends the log as a JSON array, newest last: [{"at_ms","name","address","port","decision","rule","why","count",
- * "bytes_sent","bytes_received"}…]. "[]" when it can't be had. */
-int cordon_egress_log(struct cordon_egress_session *session, struct cordon_buf *to);
+/* Connections and bytes so far; and appended the log as a JSON array, newest last: [{"at_ms","name","address","port",
+ * "decision","rule","why","count","bytes_sent","bytes_received"}…]. All zero and "[]" when they can't be had. 0 or
+ * -ENOMEM. */
+int cordon_egress_read(struct cordon_egress_session *session, struct cordon_egress_counts *ret, struct cordon_buf *log);
 void cordon_egress_close(struct cordon_egress_session *session); /* cuts all; NULL is allowed */
 
 #endif

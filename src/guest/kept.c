@@ -327,12 +327,10 @@ int cordon_kept_egress(struct cordon_guest_handle *guest, struct cordon_egress_c
 {
     struct cordon_buf log = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
     int r = check_network(guest, err);
-    if (r == 0 && cordon_egress_log(guest->egress, &log) < 0)
+    if (r == 0 && cordon_egress_read(guest->egress, ret, &log) < 0)
         r = cordon_fail_errno(err, -ENOMEM, "read the egress log of the guest %s", guest->id);
-    if (r == 0) {
-        cordon_egress_count(guest->egress, ret);
+    if (r == 0)
         tell(context, log.data, log.size);
-    }
     cordon_buf_done(&log);
     return r;
 }

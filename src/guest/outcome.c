@@ -247,8 +247,7 @@ void cordon_guest_run_judge(struct cordon_run *run)
     outcome->total_us = now - run->opened_us;
     read_counters(run);
     outcome->network = run->egress != NULL;
-    if (run->egress)
-        cordon_egress_count(run->egress, &outcome->egress);
+    outcome->egress = run->egress_counts;
     copy_exit(run);
     judge(run);
     explain_result(run);

@@ -431,7 +431,7 @@ static int give_result(struct cordon_run *run, struct cordon_event *event)
 static int give_egress(struct cordon_run *run, struct cordon_event *event)
 {
     run->egress_told = true;
-    if (cordon_egress_log(run->egress, &run->egress_log) < 0)
+    if (cordon_egress_read(run->egress, &run->egress_counts, &run->egress_log) < 0)
         return 0;
     event->type = CORDON_EVENT_EGRESS;
     event->data = (struct cordon_bytes){run->egress_log.data, run->egress_log.size};

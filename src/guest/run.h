@@ -39,9 +39,10 @@ struct cordon_run {
     uint64_t credit_owed[2];
     bool lease_ended, channel_ended; /* of a machine the lease's last word is waited for */
     bool result_given;
-    bool missing_told;                    /* that artifacts were lost */
-    struct cordon_egress_session *egress; /* with network */
-    struct cordon_buf egress_log;         /* given as an event when it was read */
+    bool missing_told;                         /* that artifacts were lost */
+    struct cordon_egress_session *egress;      /* with network */
+    struct cordon_buf egress_log;              /* given as an event when it was read */
+    struct cordon_egress_counts egress_counts; /* …with it */
     bool egress_told;
     struct cordon_outcome outcome;
 };

@@ -309,3 +309,21 @@ said(code=u.recv(4096)[3] & 15)
     )
     assert said["code"] == 2, said  # nobody answered
     assert ticks() - before < 30, "egress was busy with connections that are gone"
+
+
+def test_questions_are_rate_limited_and_repeated_ones_hardly_count(guest):
+    """DNS is no tunnel, and no way to keep the egress process busy; a program without a cache of its own still works."""
+    said, arrived, answer = attack(
+        guest,
+        """
+import collections
+again = collections.Counter(ask('allowed.test', 1)[0] for _ in range(2000))
+flood = collections.Counter(ask('n%d.unlisted.test' % i, 1)[0] for i in range(1500))
+said(again=again, flood=flood)
+""",
+        timeout_s=60,
+    )
+    assert said["again"] == {"0": 2000}, (said, answer.get("egress"))
+    assert set(said["flood"]) == {"3", "5"} and said["flood"]["3"] >= 200 and said["flood"]["5"] >= 100, said
+    assert {a["name"] for a in arrived if a["what"] == "dns"} == {"allowed.test"}
+    assert len([a for a in arrived if a["what"] == "dns"]) <= 4, arrived
