@@ -16,7 +16,7 @@
 #include "guest/guest.h"
 #include "supervisor/roles.h"
 
-#define HELLO_MS 30000
+#define HELLO_MS 120000 /* for one that hangs: a slow one is waited for, a dead one known at once */
 #define STOP_MS 10000
 
 static void child(int peer, char *which, const struct cordon_oneshot_options *options) __attribute__((noreturn));

@@ -157,25 +157,35 @@ static int receive(struct cordon_lease *ret, struct cordon_error *err)
     return take_grant(&grant, n, fds, nfds, ret, err);
 }
 
-static unsigned patience_s(const struct cordon_warden_acquire *wanted)
+/* One wait for all attempts. */
+struct patience {
+    uint64_t until_us;
+    unsigned seconds;
+    bool machine;
+};
+
+static struct patience begin_patience(bool machine)
 {
-    return (wanted->machine ? CORDON_MACHINE_ACQUIRE_US : CORDON_GUEST_ACQUIRE_US) / 1000000;
+    uint64_t us = cordon_warden_start_us();
+    if (machine && us < CORDON_MACHINE_ACQUIRE_US)
+        us = CORDON_MACHINE_ACQUIRE_US;
+    return (struct patience){cordon_now_us() + us, (unsigned)(us / 1000000), machine};
 }
 
-static int gave_up(int r, const struct cordon_warden_acquire *wanted, struct cordon_error *err)
+static int gave_up(int r, const struct patience *patience, struct cordon_error *err)
 {
     if (r == -ECANCELED)
         return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "the client left before its program was started");
-    if (r == 0 && wanted->machine)
+    if (r == 0 && patience->machine)
         return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_BUSY,
                            "no virtual machine was free within %u s: all that the budget allows are in use "
                            "(CORDON_VM_MEMORY_BUDGET_MB, CORDON_VM_CPU_BUDGET_PERCENT); try again later",
-                           patience_s(wanted));
+                           patience->seconds);
     if (r == 0)
         return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE,
                            "no guest was ready within %u s: the host may be overloaded, or a large template is still "
-                           "being loaded",
-                           patience_s(wanted));
+                           "being loaded; on a slow host raise CORDON_GUEST_START_S",
+                           patience->seconds);
     return cordon_fail_errno(err, r, "waiting for a guest");
 }
 
@@ -192,7 +202,7 @@ int cordon_warden_look(struct cordon_error *err)
     struct cordon_warden_grant grant;
     int r = ask(&wanted, &lease);
     if (r == 0)
-        r = wait_for(lease, -1, cordon_now_us() + CORDON_GUEST_ACQUIRE_US);
+        r = wait_for(lease, -1, cordon_now_us() + cordon_warden_start_us());
     ssize_t n = r == 1 ? cordon_recv_fds(lease, &grant, sizeof grant, NULL, NULL, MSG_DONTWAIT) : 0;
     if (n != (ssize_t)sizeof grant || grant.version != CORDON_WARDEN_VERSION)
         return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE,
@@ -203,7 +213,7 @@ int cordon_warden_look(struct cordon_error *err)
                                            "the backend exec-sandbox can't run here: %.400s", grant.why);
 }
 
-static int ask_and_wait(const struct cordon_warden_acquire *wanted, int cancel_fd, uint64_t until_us,
+static int ask_and_wait(const struct cordon_warden_acquire *wanted, int cancel_fd, const struct patience *patience,
                         struct cordon_lease *lease, struct cordon_error *err)
 {
     int r = ask(wanted, &lease->lease);
@@ -211,17 +221,17 @@ static int ask_and_wait(const struct cordon_warden_acquire *wanted, int cancel_f
         return r;
     if (r < 0)
         return cordon_fail_errno(err, r, "asking the warden for a guest");
-    r = wait_for(lease->lease, cancel_fd, until_us);
-    return r == 1 ? receive(lease, err) : gave_up(r, wanted, err);
+    r = wait_for(lease->lease, cancel_fd, patience->until_us);
+    return r == 1 ? receive(lease, err) : gave_up(r, patience, err);
 }
 
 int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd, struct cordon_lease *ret,
                       struct cordon_error *err)
 {
-    uint64_t until_us = cordon_now_us() + patience_s(wanted) * UINT64_C(1000000);
+    const struct patience patience = begin_patience(wanted->machine != 0);
     for (;;) {
         struct cordon_lease lease = CORDON_LEASE_NONE;
-        int r = ask_and_wait(wanted, cancel_fd, until_us, &lease, err);
+        int r = ask_and_wait(wanted, cancel_fd, &patience, &lease, err);
         if (r == 0) {
             *ret = lease;
             return 0;
@@ -232,16 +242,15 @@ int cordon_lease_open(const struct cordon_warden_acquire *wanted, int cancel_fd,
         /* One that is there but has no descriptor for a lease closes it: it is not to be asked without a pause. */
         r = wait_for(-1, cancel_fd, cordon_now_us() + PAUSE_US);
         if (r < 0)
-            return gave_up(r, wanted, err);
+            return gave_up(r, &patience, err);
         cordon_autoclose int arrival = cordon_warden_arrival();
         if (arrival < 0)
             return cordon_fail_errno(err, arrival, "waiting for the warden");
-        r = wait_for(arrival, cancel_fd, until_us);
+        r = wait_for(arrival, cancel_fd, patience.until_us);
         if (r == 0)
             return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE,
-                               "there is no warden: it ended, and no new one was ready within %u s",
-                               patience_s(wanted));
+                               "there is no warden: it ended, and no new one was ready within %u s", patience.seconds);
         if (r < 0)
-            return gave_up(r, wanted, err);
+            return gave_up(r, &patience, err);
     }
 }

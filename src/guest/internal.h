@@ -9,11 +9,12 @@
 #include "guest/guest.h"
 #include "guest/reader.h"
 
-#define CORDON_GUEST_ACQUIRE_US 10000000u
 #define CORDON_MACHINE_ACQUIRE_US 120000000u /* the queue for the machines' budget is the warden's, and may be long */
 
 /* warden.c. A connection to the warden for one message: a descriptor of one's own, or -ENOTCONN. */
 int cordon_warden_dup(void);
+/* How long a guest is waited for: the newest hello's word (CORDON_GUEST_START_S), 10 s before the first. */
+uint64_t cordon_warden_start_us(void);
 /* A descriptor of one's own that is readable once there is a warden (again); negative errno. */
 int cordon_warden_arrival(void);
 

@@ -17,13 +17,14 @@
 #include "guest/internal.h"
 
 #define HELLO_MS 10000 /* how long a new warden may take to say hello */
+#define START_MS 10000 /* until one said how long a guest may take */
 
 static struct {
     pthread_mutex_t lock;
     int fd;
     int arrival; /* eventfd: readable while there is a warden, after there was none */
     struct cordon_warden_hello hello;
-} warden = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .arrival = -1};
+} warden = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .arrival = -1, .hello.start_ms = START_MS};
 
 static int check_hello(const struct cordon_warden_hello *hello, ssize_t size, struct cordon_error *err)
 {
@@ -111,6 +112,14 @@ int cordon_warden_hello(struct cordon_warden_hello *ret, struct cordon_error *er
         return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE,
                            "there is no warden now: it ended and is being restarted");
     return 0;
+}
+
+uint64_t cordon_warden_start_us(void)
+{
+    (void)pthread_mutex_lock(&warden.lock); /* can't fail for a plain mutex */
+    uint64_t us = warden.hello.start_ms * UINT64_C(1000);
+    (void)pthread_mutex_unlock(&warden.lock);
+    return us;
 }
 
 int cordon_warden_dup(void)

@@ -38,7 +38,7 @@
 
 #define OWNER 200000001u /* nobody's uid, as the zygote's */
 #define RANGE 200065536u /* the ids behind it */
-#define PROGRAM_US 5000000u
+#define PROGRAM_US 20000000u /* for one that hangs; a slow host takes seconds */
 
 /* A child's exit status, or negative errno: -EINTR if it was killed. */
 static int wait_for(pid_t pid)

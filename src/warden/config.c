@@ -125,6 +125,7 @@ static void take(const struct cordon_settings *settings, struct cordon_warden_co
     ret->pool_max = ret->oneshot ? 0 : (unsigned)number(settings, CORDON_SET_POOL_MAX);
     for (size_t i = 0; i < sizeof floors / sizeof *floors; i++)
         ret->floor[floors[i].kind] = ret->oneshot ? 0 : (unsigned)number(settings, floors[i].id);
+    ret->start_us = number(settings, CORDON_SET_GUEST_START_S) * 1000000;
     ret->orphan_us = number(settings, CORDON_SET_GUEST_ORPHAN_S) * 1000000;
     if (ret->memory_bytes > ret->max_memory_bytes)
         ret->memory_bytes = ret->max_memory_bytes;

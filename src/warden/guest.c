@@ -24,7 +24,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-#define MAKING_US 30000000u
+#define MAKING_STARTS 3u /* times CORDON_GUEST_START_S: somebody else may still wait for it */
 #define DYING_US 5000000u
 #define PROVEN_US 500000u
 
@@ -208,7 +208,8 @@ static void on_slow_making(struct cordon_timer *timer)
     static const char *const waits[] = {"its slot", "its agent", "its interpreter"};
     struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, timer, timer);
     if (guest->state < CORDON_GUEST_READY)
-        cordon_guest_fail(guest, -ETIMEDOUT, "waited %u s for %s", MAKING_US / 1000000u, waits[guest->state]);
+        cordon_guest_fail(guest, -ETIMEDOUT, "waited %u s (3 times CORDON_GUEST_START_S) for %s",
+                          (unsigned)(MAKING_STARTS * guest->warden->config.start_us / 1000000), waits[guest->state]);
 }
 
 /* --- being made --- */
@@ -334,7 +335,7 @@ static struct cordon_guest *make(struct cordon_pool *pool, bool builds, struct c
     }
     guest->vm.builds = builds;
     link_guest(guest);
-    cordon_timer_arm(&warden->loop, &guest->timer, MAKING_US);
+    cordon_timer_arm(&warden->loop, &guest->timer, MAKING_STARTS * warden->config.start_us);
     int r = pool->unisolated ? 1 : cordon_slot_take(warden, guest, err);
     if (r > 0)
         r = begin(guest, err);

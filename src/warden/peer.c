@@ -155,7 +155,8 @@ static void fill_hello(const struct cordon_warden *warden, struct cordon_warden_
     *hello = (struct cordon_warden_hello){.version = CORDON_WARDEN_VERSION,
                                           .abilities = warden->abilities,
                                           .languages = warden->base.languages,
-                                          .status = warden->local_status};
+                                          .status = warden->local_status,
+                                          .start_ms = (uint32_t)(warden->config.start_us / 1000)};
     if (hello->status < 0)
         (void)snprintf(hello->why, sizeof hello->why, "%s", warden->why);
     else

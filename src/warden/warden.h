@@ -55,6 +55,7 @@ struct cordon_warden_config {
     uint64_t memory_bytes, max_memory_bytes, disk_bytes, disk_inodes;
     uint32_t pids, cpu_percent, open_files;
     unsigned floor[CORDON_GUEST_KIND__COUNT], pool_max;
+    uint64_t start_us; /* what a guest may take to be ready, as long as somebody waits for it */
     uint64_t orphan_us;
     unsigned cpus;                                   /* of the host */
     struct cordon_interpreters interpreters;         /* of the default template */

@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#define CORDON_WARDEN_VERSION 3u
+#define CORDON_WARDEN_VERSION 4u
 
 enum cordon_guest_kind {
     CORDON_GUEST_PYTHON = 0,   /* fork of the bare zygote */
@@ -45,6 +45,8 @@ struct cordon_warden_hello {
     uint32_t abilities;
     uint32_t languages; /* bits by enum cordon_guest_kind: those whose interpreter is there */
     int32_t status;     /* 0: local can run; else negative errno and why */
+    uint32_t start_ms;  /* CORDON_GUEST_START_S: wait no longer for a guest */
+    uint32_t reserved;
     char why[512];      /* the same words that doctor, readyz and a refused run show */
     /* Of exec-sandbox: */
     int32_t machine_status;     /* 0: it can run; -EAGAIN: still being found out; else negative errno: LOOK tells why */

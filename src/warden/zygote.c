@@ -26,7 +26,7 @@
 #include "base/log.h"
 #include "isolate/root.h"
 
-#define START_US 60000000u
+#define LOADING_STARTS 6u /* times CORDON_GUEST_START_S: modules are loaded once, guests often */
 #define RESTART_US 200000u
 #define FORKS_MAX 5000u
 #define AGE_US UINT64_C(3600000000)
@@ -293,7 +293,7 @@ static int start(struct cordon_zygote_place *place, struct cordon_error *err)
     r = cordon_source_watch(&warden->loop, &zygote->socket, pair[0], EPOLLIN);
     if (r < 0)
         cordon_child_kill(&zygote->child); /* counted as one that died */
-    cordon_timer_arm(&warden->loop, &zygote->timer, START_US);
+    cordon_timer_arm(&warden->loop, &zygote->timer, LOADING_STARTS * warden->config.start_us);
     place->coming = CORDON_TAKE(zygote);
     return 0;
 }

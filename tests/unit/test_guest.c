@@ -47,7 +47,8 @@ static struct cordon_request request_of(const char *code)
 /* What the fake warden does with the next request. */
 struct fake {
     int main[2], lease;
-    int channel; /* of the guest that it grants; -1: refuses with status and why */
+    uint32_t start_ms; /* what its hello says; 0: the usual */
+    int channel;       /* of the guest that it grants; -1: refuses with status and why */
     int status;
     const char *why;
     int files[3]; /* peak, events, usage; -1: none */
@@ -89,7 +90,8 @@ static void *serve_one(void *data)
 
 static void fake_connect(struct fake *fake)
 {
-    const struct cordon_warden_hello hello = {.version = CORDON_WARDEN_VERSION, .languages = 31};
+    const struct cordon_warden_hello hello = {
+        .version = CORDON_WARDEN_VERSION, .languages = 31, .start_ms = fake->start_ms ? fake->start_ms : 10000};
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fake->main), 0);
     assert_int_equal(cordon_send_fds(fake->main[1], &hello, sizeof hello, NULL, 0, 0), sizeof hello);
     assert_int_equal(cordon_warden_set(fake->main[0], NULL), 0);
@@ -787,6 +789,26 @@ static void a_warden_without_descriptors_is_not_stormed(void **state)
     fake_stop(&fake);
 }
 
+static void a_guest_is_waited_for_as_long_as_its_warden_says(void **state)
+{
+    struct cordon_request request = request_of("x");
+    struct cordon_error err = {0};
+    struct cordon_run *run;
+    struct fake fake;
+    fake_start(&fake, -1); /* the usual, until there is another warden */
+    cordon_close(&fake.main[1]);
+    fake.start_ms = 1000;
+    fake_connect(&fake); /* and nobody answers */
+    uint64_t start = cordon_now_us();
+    assert_int_equal(cordon_guest_run_open(&backend, &request, &run, &err), -ETIMEDOUT);
+    assert_true(cordon_now_us() - start >= 1000000);
+    assert_int_equal(err.kind, CORDON_ERROR_UNAVAILABLE);
+    assert_non_null(strstr(err.message, "within 1 s"));
+    assert_non_null(strstr(err.message, "CORDON_GUEST_START_S"));
+    fake_serve(&fake);
+    fake_stop(&fake);
+}
+
 static void waiting_for_a_guest_can_be_cancelled(void **state)
 {
     struct cordon_request request = request_of("x");
@@ -888,6 +910,7 @@ int main(void)
         cmocka_unit_test(lost_warden_is_waited_for),
         cmocka_unit_test(a_warden_without_descriptors_is_not_stormed),
         cmocka_unit_test(waiting_for_a_guest_can_be_cancelled),
+        cmocka_unit_test(a_guest_is_waited_for_as_long_as_its_warden_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
