@@ -17,6 +17,7 @@
 
 #include "agent/agent.h"
 #include "base/fd.h"
+#include "isolate/root.h"
 
 #define RESULT_FD 9
 #define ARGUMENT_MAX 131071 /* the kernel's MAX_ARG_STRLEN without the NUL */
@@ -77,6 +78,7 @@ static void add_defaults(struct job *job, const char *workdir)
     add_env(job, text_of("HOME=", workdir, strlen(workdir)));
     add_env(job, text_of("PATH=/usr/local/bin:/usr/bin:/bin", "", 0));
     add_env(job, text_of("LANG=C.UTF-8", "", 0));
+    add_env(job, text_of("NODE_PATH=" CORDON_ROOT_NODE_PATH, "", 0));
 }
 
 static void add_threads(struct job *job, uint32_t cpu_percent)

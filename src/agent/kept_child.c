@@ -22,7 +22,7 @@ static const struct {
     {"PIP_BREAK_SYSTEM_PACKAGES", false, "1"},
     {"PIP_DISABLE_PIP_VERSION_CHECK", false, "1"},
     {"NPM_CONFIG_PREFIX", true, "/.local"},
-    {"NODE_PATH", true, "/.local/lib/node_modules"},
+    {"NODE_PATH", true, "/.local/lib/node_modules:" CORDON_ROOT_NODE_PATH},
 };
 #define USUAL (sizeof usual / sizeof *usual)
 

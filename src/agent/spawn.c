@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/trust.h"
 #include "isolate/code.h"
+#include "isolate/root.h"
 
 #define RESULT_FD 6 /* bash: where its result goes, until the job comes */
 
@@ -87,8 +88,12 @@ static void exec_interpreter(const struct cordon_agent_config *config)
      * into their requests never see a certificate of that authority. */
     static char authority[] = "NODE_EXTRA_CA_CERTS=" CORDON_TRUST_FOLDER CORDON_TRUST_AUTHORITY;
     bool trusts = !python && access(strchr(authority, '=') + 1, R_OK) == 0;
-    char *const env[] = {home, (char[]){"PATH=/usr/local/bin:/usr/bin:/bin"}, (char[]){"LANG=C.UTF-8"},
-                         trusts ? authority : NULL, NULL};
+    char *const env[] = {home,
+                         (char[]){"PATH=/usr/local/bin:/usr/bin:/bin"},
+                         (char[]){"LANG=C.UTF-8"},
+                         (char[]){"NODE_PATH=" CORDON_ROOT_NODE_PATH},
+                         trusts ? authority : NULL,
+                         NULL};
     static char awaited_word[] = "awaited";
     char *awaited = config->awaited ? awaited_word : NULL;
     char *const with_flag[] = {strdup(config->interpreter), (char[]){"-I"}, strdup(config->driver), awaited, NULL};

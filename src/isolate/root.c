@@ -130,9 +130,6 @@ static const struct {
     {"/tmp", "var/tmp"},
     {"/run", "var/run"},
     {"/home/user", "workspace"}, /* where CreateOS's clients put their programs */
-    /* Node looks for packages in node_modules of each folder above a program: a template's own come first. */
-    {"/usr/local/lib/node_modules", "home/node_modules"},
-    {"/usr/share/nodejs", "node_modules"},
 };
 
 static const struct {
@@ -402,6 +399,21 @@ static int make_skeleton(const struct build *build)
     return 0;
 }
 
+/*
+ * require() goes by NODE_PATH. ES modules, also those among Debian's packages that import another one, look for
+ * packages in node_modules of each folder above themselves and nowhere else: / is the only folder above all. A made
+ * template's own packages come before those.
+ */
+static int link_packages(const struct build *build)
+{
+    cordon_autoclose int debian = open_source(build, CORDON_ROOT_NODE_DEBIAN, O_PATH | O_DIRECTORY);
+    if (debian >= 0 && symlink(CORDON_ROOT_NODE_DEBIAN, "node_modules") < 0)
+        return broken(build, "link", "node_modules");
+    bool made = build->spec->tree_kind != CORDON_ROOT_TREE_NONE;
+    return made && symlink(CORDON_ROOT_NODE_OWN, "home/node_modules") < 0 ? broken(build, "link", "home/node_modules")
+                                                                          : 0;
+}
+
 /* Where the new root is mounted until it is pivoted to: hides what is there, so not above a folder that is wanted. */
 static const char *staging_folder(const struct cordon_root_spec *spec)
 {
@@ -455,8 +467,8 @@ int cordon_root_mount_tree(const struct cordon_root_spec *spec, uint64_t bytes, 
 
 int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *err)
 {
-    static int (*const steps[])(const struct build *) = {make_skeleton, make_usr, make_etc,  make_devices,
-                                                         make_proc,     make_own, make_layer};
+    static int (*const steps[])(const struct build *) = {make_skeleton, link_packages, make_usr, make_etc,
+                                                         make_devices,  make_proc,     make_own, make_layer};
     struct build build = {spec, err, spec->tree};
     const char *staging = staging_folder(spec);
     if (!staging)

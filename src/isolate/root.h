@@ -15,6 +15,10 @@
 #define CORDON_ROOT_OWN "/run/cordon"         /* the drivers and the zygote's code in the template */
 #define CORDON_ROOT_GUEST "/run/cordon-guest" /* a guest's tmpfs: only the agent may enter it */
 #define CORDON_ROOT_HOME "/home/user"
+/* Where Node finds packages for all: a template's own, then those of Debian. (python/driver.py has it, too.) */
+#define CORDON_ROOT_NODE_PATH CORDON_ROOT_NODE_OWN ":" CORDON_ROOT_NODE_DEBIAN
+#define CORDON_ROOT_NODE_OWN "/usr/local/lib/node_modules"
+#define CORDON_ROOT_NODE_DEBIAN "/usr/share/nodejs"
 #define CORDON_ROOT_ROOT_HOME "/root" /* of the root of a kept guest */
 
 /* Ids that every guest has. */

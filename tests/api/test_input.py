@@ -88,6 +88,7 @@ def test_environment_arrives_and_nothing_of_the_host_does(run, language):
         "UV_THREADPOOL_SIZE",
         "GOMAXPROCS",
         "NODE_OPTIONS",
+        "NODE_PATH",
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",

@@ -361,8 +361,46 @@ def test_the_default_template_has_what_ragflows_images_have(daemon, run):
     said = says(run("console.log(typeof require('axios').get)", "javascript"))
     assert said == "function\n"
     assert says(run("import axios from 'axios'; console.log(typeof axios.get)", "javascript")) == "function\n"
+    assert says(run("import('axios').then((axios) => console.log(typeof axios.default.get))", "javascript")) == "function\n"
     tools = says(run("python3 -m pip --version; npm --version; git --version; tar --version", "bash"))
     assert "pip " in tools and "git version" in tools and "tar (GNU tar)" in tools
+
+
+# From a folder that has no packages, nor any above it: in the program's own process, and in one that it starts.
+FAR = """
+const fs = require('fs'), { execFileSync } = require('child_process');
+fs.mkdirSync('/tmp/far/off', { recursive: true });
+fs.writeFileSync('/tmp/far/off/a.js', "console.log(typeof require('%s'))");
+process.chdir('/tmp/far/off');
+require('/tmp/far/off/a.js');
+console.log(String(execFileSync(process.execPath, ['a.js'])).trim());
+function main() { return typeof require('%s') }
+"""
+FAR_SHELL = "cd /tmp && echo \"console.log(typeof require('%s'))\" >b.js && node b.js"
+FAR_PYTHON = "import subprocess; subprocess.run(['bash', '-c', %r])"
+
+
+@pytest.mark.limit(200)
+@pytest.mark.parametrize("package, name", [("axios", "default"), ("cordon-left", "mix")])
+def test_nodes_packages_are_found_from_any_directory(served, package, name):
+    far, shell = FAR.replace("%s", package), FAR_SHELL % package
+    answer = served.run(far, "javascript", template=name, arguments={})
+    assert (answer["stdout"], answer["result"]) == ("function\nfunction\n", "function"), answer
+    assert says(served.run(shell, "bash", template=name)) == "function\n"
+    assert says(served.run(FAR_PYTHON % shell, template=name)) == "function\n"
+    own = "require('fs').writeFileSync('/tmp/own.js', 'module.exports = 1'); console.log(require('own'))"
+    assert says(served.run(own, "javascript", template=name, env={"NODE_PATH": "/tmp"})) == "1\n"
+
+
+def test_nodes_packages_are_found_by_ragflows_door(daemon):
+    result = executor_manager.run(daemon, FAR.replace("%s", "axios"), "nodejs", daemon.key, arguments={})
+    assert executor_manager.value(result) == "function"
+
+
+def test_nodes_packages_do_not_lie_about(run):
+    """One link in /, which ES modules can't do without, and it leads somewhere."""
+    found = says(run("find / -xdev -maxdepth 3 -name node_modules -not -path '/usr/*'; ls /node_modules/", "bash")).split()
+    assert found[0] == "/node_modules" and "axios" in found and not [name for name in found[1:] if "/" in name], found
 
 
 def test_a_client_without_a_key_learns_nothing(served):

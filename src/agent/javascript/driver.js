@@ -212,8 +212,9 @@ function makeModule(cwd, code) {
 // --- the program ---
 
 function applyEnvironment(job) {
-  const cpus = String(job.cpus || hostCpus);
+  const cpus = String(job.cpus || hostCpus), places = process.env.NODE_PATH;
   const environment = { HOME: home, PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8', TMPDIR: '/tmp' };
+  if (places) environment.NODE_PATH = places; // isolate/root.h
   for (const name of THREAD_VARIABLES) environment[name] = cpus;
   for (const entry of job.env) {
     const at = entry.indexOf('=');
@@ -221,6 +222,7 @@ function applyEnvironment(job) {
   }
   for (const name of Object.keys(process.env)) delete process.env[name];
   Object.assign(process.env, environment);
+  if (environment.NODE_PATH !== places) Module._initPaths(); // the run's own
 }
 
 // The end of the program as Node tells it: 'exit' was emitted and its handlers ran. After an error that nobody

@@ -42,7 +42,8 @@ FLUSH_FAILED = 120
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
                     "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "GOMAXPROCS", "PYTHON_CPU_COUNT")
 ENVIRONMENT = {"HOME": "/home/user", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
-               "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib"}
+               "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/.matplotlib",
+               "NODE_PATH": "/usr/local/lib/node_modules:/usr/share/nodejs"}
 
 process = types.SimpleNamespace(pid=0, channel=None, file=None, reseed=True, streams=None, environment=None,
                                 modules=frozenset(), modules_before=0, running=False, at_fork=[], at_exit=[],
