@@ -8,6 +8,7 @@ import tempfile
 import pytest
 from lib import host, vmimage
 from lib.daemon import BIN, PREFIX, Daemon
+from lib.pace import stretched
 
 LONG = os.environ.get("CORDON_TEST_LONG") == "1"
 
@@ -35,7 +36,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_call(item):
     """A time limit for every test, so that one that hangs is a failure and not the end of the suite."""
     marker = item.get_closest_marker("limit")
-    seconds = marker.args[0] if marker else 90
+    seconds = int(stretched(marker.args[0] if marker else 90))
 
     def expired(*_):
         raise TimeoutError(f"the test took longer than {seconds} s")

@@ -21,8 +21,8 @@ int cordon_warden_hello(struct cordon_warden_hello *ret, struct cordon_error *er
 int cordon_warden_look(struct cordon_error *err);
 
 /* The three functions of struct cordon_backend for a backend whose guests come from the warden: a whole run =
- * acquire (waits at most CORDON_GUEST_START_S), files, exec, events, artifacts, outcome, release. Name and isolation go into the
- * outcome. */
+ * acquire (waits at most CORDON_GUEST_START_S), files, exec, events, artifacts, outcome, release. Name and isolation go
+ * into the outcome. */
 struct cordon_guest_backend {
     const char *name;
     enum cordon_isolation isolation;

@@ -36,8 +36,8 @@
 #include "isolate/outer.h"
 #include "isolate/slotns.h"
 
-#define OWNER 200000001u /* nobody's uid, as the zygote's */
-#define RANGE 200065536u /* the ids behind it */
+#define OWNER 200000001u     /* nobody's uid, as the zygote's */
+#define RANGE 200065536u     /* the ids behind it */
 #define PROGRAM_US 20000000u /* for one that hangs; a slow host takes seconds */
 
 /* A child's exit status, or negative errno: -EINTR if it was killed. */

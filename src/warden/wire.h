@@ -47,7 +47,7 @@ struct cordon_warden_hello {
     int32_t status;     /* 0: local can run; else negative errno and why */
     uint32_t start_ms;  /* CORDON_GUEST_START_S: wait no longer for a guest */
     uint32_t reserved;
-    char why[512];      /* the same words that doctor, readyz and a refused run show */
+    char why[512]; /* the same words that doctor, readyz and a refused run show */
     /* Of exec-sandbox: */
     int32_t machine_status;     /* 0: it can run; -EAGAIN: still being found out; else negative errno: LOOK tells why */
     uint32_t machine_accel;     /* enum cordon_machine_accel: what its machines run by, or would */

@@ -54,7 +54,9 @@ def test_processes_of_the_host(backend):
         "said(pids=sorted(int(p) for p in os.listdir('/proc') if p.isdigit()), own=os.getpid(), ppid=os.getppid())"
     )
     exited(answer)
-    assert said["pids"] == [said["own"]] and said["own"] < 100
+    # An ordinary user's daemon has no range of uids: its guests' agents have the code's, and so can't be hidden from it.
+    agent = [] if os.geteuid() == 0 else [1]
+    assert said["pids"] == [*agent, said["own"]] and said["own"] < 100
 
 
 def test_names_of_the_host(backend):

@@ -234,9 +234,15 @@ said(mlock=call(N['mlock'], address, ctypes.c_long(CEILING)))
 def test_memory_of_many_processes_together(backend):
     answer, said = backend.attack(
         """
+done, doing = os.pipe()
+gate, gatekeeper = os.pipe()
 for _ in range(20):
     if os.fork() == 0:
-        x = bytearray(b'x' * (16 << 20)); time.sleep(5); os._exit(0)
+        os.close(gatekeeper)
+        x = bytearray(b'x' * (16 << 20)); os.close(doing); os.read(gate, 1); os._exit(0)
+os.close(doing)
+os.read(done, 1)  # its end: each holds its memory now, or is dead
+os.close(gatekeeper)
 dead = [os.wait()[1] for _ in range(20)]
 said(killed=sum(os.WIFSIGNALED(d) and os.WTERMSIG(d) == 9 for d in dead))
 """,

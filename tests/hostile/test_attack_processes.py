@@ -6,6 +6,7 @@ import time
 import pytest
 from lib import host
 from lib.attack import exited
+from lib.pace import stretched
 
 
 def nothing_of(backend, marker, seconds=5):
@@ -186,7 +187,7 @@ while True: time.sleep(1)
 """,
         timeout_s=1,
     )
-    assert answer["outcome"]["cause"] == "timeout" and time.monotonic() - began < 2.5
+    assert answer["outcome"]["cause"] == "timeout" and time.monotonic() - began < stretched(2.5)
 
 
 def test_stopping_itself(backend):
@@ -303,7 +304,8 @@ def test_more_than_the_share_of_cpu(lonely):
             "[attempt(os.wait) for _ in range(3)]"
 
     )
-    assert answer["outcome"]["cpu_ms"] < 1100, answer["outcome"]
+    # Three tenths of the time that it took, and a third over: the kernel counts in slices. Unlimited it is a whole CPU or more.
+    assert answer["outcome"]["cpu_ms"] < 400 + 0.4 * answer["timing"]["run_ms"], answer
 
 
 def test_cpu_hogs_do_not_starve_others(backend):

@@ -82,11 +82,11 @@ time.sleep(0.3)
 """
 
 
-@pytest.mark.parametrize("protocol, code", [("TCP", TCP), ("UDP", UDP)])
+@pytest.mark.parametrize("protocol, code", [("TCP", TCP), ("UDP", UDP)], ids=["TCP", "UDP"])
 def test_socket_buffers_are_bounded(backend, protocol, code):
     """Buffers of loopback sockets that nobody reads stay within the guest's memory, wherever they are counted."""
     before = socket_buffers(protocol)
-    with Held(backend, code, memory_mb=LIMIT, timeout_s=15) as attack:
+    with Held(backend, code, memory_mb=LIMIT) as attack:
         most = most_during(attack, lambda: socket_buffers(protocol)) - before
     outcome = attack.answer["outcome"]
     assert outcome["cause"] in ("exited", "memory"), outcome
@@ -123,7 +123,7 @@ said(inotify=libc.inotify_init1(0) >= 0, timer=libc.timer_create(0, None, ctypes
 @pytest.mark.parametrize("code, most", [(INOTIFY, 16), (SIGNALS, 4096)], ids=["inotify", "signals"])
 def test_counted_objects_are_left_for_others(backend, code, most):
     """The kernel counts these for all guests together: one may not take them all."""
-    with Held(backend, code, timeout_s=20) as attack:
+    with Held(backend, code) as attack:
         time.sleep(0.8)
         answer, said = backend.attack(VICTIM)
     exited(answer)

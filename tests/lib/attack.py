@@ -5,6 +5,10 @@ import json
 import os
 
 from .client import stdout_bytes
+from .pace import stretched
+
+# For an attack that is to come to its own end; the largest limit that the daemon allows is 300.
+TIMEOUT_S = min(300, int(stretched(20)))
 
 # Helpers of the attacking programs: raw system calls, and a way to say what happened.
 PRELUDE = r"""
@@ -198,7 +202,7 @@ class Backend:
     def attack(self, code, **fields):
         """Runs an attacking Python program; returns (answer, everything that it said)."""
         numbers = f"N = {NUMBERS!r}\n"
-        answer = self.run(PRELUDE + numbers + code, **{"timeout_s": 20, **fields})
+        answer = self.run(PRELUDE + numbers + code, **{"timeout_s": TIMEOUT_S, **fields})
         said = {}
         for line in stdout_bytes(answer).decode("utf-8", "replace").splitlines():
             if line.startswith("{"):

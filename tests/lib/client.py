@@ -4,14 +4,14 @@
 import base64
 import http.client
 import json
-import os
 import socket
 import ssl
 import time
 
+from .pace import stretched
+
 NDJSON = "application/x-ndjson"
-# Asked again so often where the host is too slow to make a guest in time: for emulated machines (tests/vm).
-PATIENCE = int(os.environ.get("CORDON_TEST_PATIENCE", "1"))
+USUAL_S = stretched(60)
 
 
 class Response:
@@ -34,7 +34,7 @@ class Client:
     def __init__(self, port, key=None, host="127.0.0.1", tls=None):
         self.port, self.key, self.host, self.tls = port, key, host, tls
 
-    def connection(self, timeout=60):
+    def connection(self, timeout=USUAL_S):
         if self.tls is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         context = ssl.create_default_context(cafile=self.tls)
@@ -48,7 +48,7 @@ class Client:
         headers.update(extra or {})
         return {name: value for name, value in headers.items() if value is not None}
 
-    def request(self, method, path, body=None, headers=None, timeout=60, connection=None):
+    def request(self, method, path, body=None, headers=None, timeout=USUAL_S, connection=None):
         """One exchange. body: bytes, text, or anything that JSON can hold. A header that is None is left out."""
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
@@ -69,13 +69,9 @@ class Client:
     def post(self, body, **options):
         return self.request("POST", "/v1/runs", body, **options)
 
-    def run(self, code, language="python", *, timeout=60, connection=None, **fields):
+    def run(self, code, language="python", *, timeout=USUAL_S, connection=None, **fields):
         """A whole run; the answer must be HTTP 200 and is returned as a dict."""
-        for _ in range(PATIENCE):
-            answer = self.post(request_body(code, language, fields), timeout=timeout, connection=connection)
-            if answer.status != 503 or "no guest was ready within" not in str(answer.error()):
-                break
-            time.sleep(5)
+        answer = self.post(request_body(code, language, fields), timeout=timeout, connection=connection)
         assert answer.status == 200, answer
         return answer.json()
 
@@ -85,7 +81,7 @@ class Client:
         assert answer.status >= 400, answer
         return (answer.status, *answer.error())
 
-    def stream(self, code, language="python", *, timeout=60, **fields):
+    def stream(self, code, language="python", *, timeout=USUAL_S, **fields):
         """Yields (seconds since the request, event)."""
         connection = self.connection(timeout)
         began = time.monotonic()
@@ -105,7 +101,7 @@ class Client:
         finally:
             connection.close()
 
-    def raw(self, data, timeout=20, until_close=True):
+    def raw(self, data, timeout=stretched(20), until_close=True):
         """Sends bytes as they are, returns all bytes that come back until the peer closes (or nothing more comes)."""
         with socket.create_connection((self.host, self.port), timeout=timeout) as sock:
             sock.sendall(data)

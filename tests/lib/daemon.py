@@ -12,12 +12,16 @@ import tempfile
 import time
 
 from . import host
-from .client import Client
+from .client import USUAL_S, Client
+from .pace import SLOW, stretched
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.abspath(os.environ.get("CORDON_BIN", os.path.join(ROOT, "build", "cordon")))
 KEY_FORM = re.compile(r"\be2b_[0-9a-f]{40}\b")
 BASE_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+if SLOW > 1:  # as an operator of a slow host would set it; and no more guests in stock than one test needs
+    BASE_ENV.update(CORDON_GUEST_START_S=str(min(600, int(10 * SLOW))), CORDON_TIMEOUT_S=str(min(300, int(30 * SLOW))))
+    BASE_ENV.update({f"CORDON_POOL_{kind}": "0" for kind in ("PYTHON_DATA", "JAVASCRIPT", "BASH", "GUEST")})
 PREFIX = f"cordon-test-{os.getpid()}-"  # of our temporary files; others may run these tests beside us
 SECRET = "host-secret-7c1f0a"  # stands in the daemon's environment; no guest may ever see it
 
@@ -50,7 +54,7 @@ class Result:
         return f"<status {self.status} out={self.out[:500]!r} err={self.err[:800]!r}>"
 
 
-def cli(*args, stdin=b"", env=None, cwd=None, timeout=60, prefix=(), **settings):
+def cli(*args, stdin=b"", env=None, cwd=None, timeout=USUAL_S, prefix=(), **settings):
     """Runs the command line to its end."""
     full = environment(settings)
     full.update(env or {})
@@ -130,7 +134,7 @@ class Daemon(Client):
             if self.process.poll() is not None:
                 return None
             try:
-                return self.get("/readyz", timeout=5).status == 200
+                return self.get("/readyz", timeout=stretched(5)).status == 200
             except OSError:
                 return False
 
@@ -167,7 +171,7 @@ class Daemon(Client):
         if status is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                status = self.process.wait(seconds)
+                status = self.process.wait(stretched(seconds))
             except subprocess.TimeoutExpired:
                 self.kill()
         self.process = None
@@ -181,7 +185,7 @@ class Daemon(Client):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        self.process.wait(10)
+        self.process.wait(stretched(10))
 
     def restart(self, ready=True):
         self.stop()
@@ -203,7 +207,7 @@ class Daemon(Client):
         self.close()
 
 
-def start_fails(*flags, timeout=20, state=None, **settings):
+def start_fails(*flags, timeout=stretched(20), state=None, **settings):
     """The result of a `serve` that must not come up."""
     own = state or tempfile.mkdtemp(prefix=PREFIX)
     try:

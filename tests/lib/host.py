@@ -10,6 +10,8 @@ import os
 import re
 import time
 
+from .pace import stretched
+
 PR_SET_CHILD_SUBREAPER = 36
 CGROUP_NAME = re.compile(r"/(cordon-[^/]+)")
 
@@ -154,8 +156,8 @@ def network_namespaces(pids):
 
 
 def wait_for(condition, seconds=10.0, step=0.02):
-    """The condition's first true value, or its last false one when the time is over."""
-    end = time.monotonic() + seconds
+    """The condition's first true value, or its last false one when the time is over (stretched on a slow machine)."""
+    end = time.monotonic() + stretched(seconds)
     while True:
         value = condition()
         if value or time.monotonic() > end:
