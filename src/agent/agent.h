@@ -41,8 +41,9 @@ struct cordon_agent_config {
     bool forked; /* mode forked, else … */
     bool kept;   /* … mode kept, else spawn */
     bool isolated;
-    bool told;    /* the guest's files tell memory_bytes and cpus already */
-    bool awaited; /* a run waits for the interpreter */
+    bool told;            /* the guest's files tell memory_bytes and cpus already */
+    bool awaited;         /* a run waits for the interpreter */
+    const char *argument; /* of the driver; NULL: none, or "awaited" */
     const char *language;
     const char *workdir;
     const char *interpreter, *driver;
@@ -140,6 +141,7 @@ typedef void cordon_agent_on_event(struct cordon_agent *agent, struct cordon_age
 struct cordon_agent {
     struct cordon_agent_config config;
     int channel, signals, last_pid_fd;
+    int warming; /* in a virtual machine, read end of the interpreter's ready pipe until it is warm; else -1 */
     int workdir_fd, artifacts_fd; /* only ever fstat'ed */
     struct cordon_agent_exec execs[CORDON_AGENT_EXECS];
     struct cordon_agent_worker worker;
@@ -207,6 +209,7 @@ void cordon_agent_link_watch(struct cordon_agent *agent, struct cordon_agent_exe
 bool cordon_agent_link_pump(struct cordon_agent *agent, struct cordon_agent_exec *exec);
 void cordon_agent_link_open(struct cordon_agent_exec *exec);
 void cordon_agent_link_job(struct cordon_agent *agent, struct cordon_agent_exec *exec); /* hands exec->job over */
+int cordon_agent_link_reseed(struct cordon_agent_exec *exec); /* tells a parked driver that it is a copy */
 
 /* pace.c, for an exec */
 #define CORDON_AGENT_SMALL 4096 /* bytes that are more than a small thing */

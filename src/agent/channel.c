@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/vm.h"
 #include "base/clock.h"
 
 #define READ_SIZE (64u << 10)
@@ -144,7 +145,7 @@ static void on_channel(struct cordon_agent *agent, struct cordon_agent_exec *exe
     char *to = cordon_buf_reserve(&agent->in, room);
     if (!to)
         cordon_agent_quit(agent, 1, "no memory for a frame of the host");
-    ssize_t n = recv(agent->channel, to, room, MSG_DONTWAIT);
+    ssize_t n = cordon_vm_recv(agent->channel, to, room);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0)

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/vm.h"
 #include "base/clock.h"
 #include "base/fd.h"
 
@@ -227,6 +228,8 @@ static int count_others(const struct cordon_agent *agent, const struct cordon_ag
 {
     int others = 0, looked_at = 0;
     bool seen = false;
+    if (cordon_vm.on)
+        return cordon_vm_others(exec->pid);
     DIR *proc = agent->config.isolated ? opendir("/proc") : NULL;
     if (!proc)
         return -1;
@@ -281,6 +284,10 @@ static void finish(struct cordon_agent *agent, struct cordon_agent_exec *exec)
     exit->syscalls_denied = exec->denied;
     memcpy(exit->blocked_syscall, exec->blocked, sizeof exit->blocked_syscall);
     exit->may_have_artifacts = may_have_artifacts(agent, exec);
+    const struct cordon_vm_counts counts = cordon_vm_count();
+    exit->oom_kills = counts.oom_kills;
+    exit->cpu_us = counts.cpu_us;
+    exit->memory_peak_bytes = counts.memory_peak_bytes;
     struct cordon_buf buf = CORDON_BUF_INIT(256);
     if (cordon_exit_put(&buf, exec->id, exit) < 0)
         cordon_agent_quit(agent, 1, "no memory to tell the end of a program");

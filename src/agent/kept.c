@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent of a kept guest: its loop, its channel and the warden's control socket. See kept.h. */
 #include "agent/kept.h"
+#include "agent/vm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 #define OUT_MAX (16u << 20) /* with what the agent itself has to say to a host that does not read */
 #define REAP_ROUNDS 256
 #define ENV_MAX 1024
+#define PORT_LOOK_US 100000 /* between looks whether a machine's port has a host again */
 
 static struct cordon_kept the_kept; /* large, and only the pages in use exist */
 
@@ -28,6 +30,9 @@ _Noreturn void cordon_kept_quit(const char *why)
 {
     if (why)
         (void)dprintf(STDERR_FILENO, "cordon-agent: %s\n", why); /* the log is all there is */
+    if (why && cordon_vm.on && !cordon_vm.leased)
+        cordon_vm_fail(why, -ECHILD); /* so that who waits for the machine hears it */
+    cordon_vm_leave();
     _exit(why != NULL);
 }
 
@@ -85,6 +90,9 @@ void cordon_kept_fail(struct cordon_kept *kept, struct cordon_kept_stream *strea
 
 static void lose_channel(struct cordon_kept *kept)
 {
+    kept->port_lost = cordon_vm.on;
+    if (cordon_vm.on)
+        kept->channel = -1; /* it may have another host later */
     cordon_close(&kept->channel);
     cordon_buf_done(&kept->in);
     cordon_buf_done(&kept->out);
@@ -96,7 +104,7 @@ bool cordon_kept_flush(struct cordon_kept *kept)
     size_t sent = 0;
     bool lost = false;
     while (kept->channel >= 0 && sent < kept->out.size) {
-        ssize_t n = send(kept->channel, kept->out.data + sent, kept->out.size - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = cordon_vm_send(kept->channel, kept->out.data + sent, kept->out.size - sent);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -245,7 +253,7 @@ static void on_channel(struct cordon_kept *kept, void *object, short events)
     char *to = cordon_buf_reserve(&kept->in, room);
     if (!to)
         cordon_kept_quit("no memory for a frame of the host");
-    ssize_t n = recv(kept->channel, to, room, MSG_DONTWAIT);
+    ssize_t n = cordon_vm_recv(kept->channel, to, room);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -289,6 +297,21 @@ static void on_warden(struct cordon_kept *kept, void *object, short events)
     greet(kept);
 }
 
+/* In a virtual machine a new host comes by the port itself. What the old one left there is nothing to it. */
+static void look_for_host(struct cordon_kept *kept)
+{
+    char rest[4096];
+    struct pollfd port = {.fd = cordon_vm.port, .events = POLLIN};
+    if (poll(&port, 1, 0) < 0 || port.revents & (POLLHUP | POLLERR))
+        return;
+    while (cordon_vm_recv(cordon_vm.port, rest, sizeof rest) > 0)
+        continue;
+    kept->port_lost = false;
+    kept->channel = cordon_vm.port;
+    kept->epoch++;
+    greet(kept);
+}
+
 /* --- the loop --- */
 
 static void on_child(struct cordon_kept *kept, void *object, short events)
@@ -325,6 +348,8 @@ static void tell_running(struct cordon_kept *kept)
 static int timeout_ms(const struct cordon_kept *kept)
 {
     uint64_t due = cordon_kept_execs_due(kept), now = cordon_now_us();
+    if (kept->port_lost && (!due || due > now + PORT_LOOK_US))
+        due = now + PORT_LOOK_US;
     if (!due)
         return -1;
     return due <= now ? 0 : (int)((due - now + 999) / 1000);
@@ -334,7 +359,10 @@ static void turn(struct cordon_kept *kept)
 {
     kept->sources = 0;
     cordon_kept_watch(kept, kept->signals, POLLIN, on_child, NULL);
-    cordon_kept_watch(kept, kept->control, POLLIN, on_warden, NULL);
+    if (kept->port_lost)
+        look_for_host(kept);
+    if (kept->control >= 0)
+        cordon_kept_watch(kept, kept->control, POLLIN, on_warden, NULL);
     if (kept->channel >= 0)
         cordon_kept_watch(kept, kept->channel, (short)(POLLIN | (kept->out.size ? POLLOUT : 0)), on_channel, NULL);
     cordon_kept_execs_watch(kept);
@@ -352,6 +380,12 @@ static void turn(struct cordon_kept *kept)
     (void)cordon_kept_flush(kept); /* what stays goes in a later turn */
 }
 
+static void await_lease(struct cordon_kept *kept)
+{
+    struct cordon_vm_lease lease;
+    cordon_vm_await_lease(&kept->config, &lease);
+}
+
 static void set_up(struct cordon_kept *kept)
 {
     sigset_t set;
@@ -363,8 +397,12 @@ static void set_up(struct cordon_kept *kept)
         cordon_kept_quit("no signal descriptor");
     if (cordon_kept_launcher_start(kept) < 0)
         cordon_kept_quit("the launcher can not be started");
+    if (cordon_vm.on)
+        await_lease(kept);
     greet(kept);
     (void)cordon_kept_flush(kept);
+    if (cordon_vm.on)
+        return;
     if (write(CORDON_AGENT_READY, &byte, 1) != 1)
         cordon_kept_quit("the warden is gone");
     (void)close(CORDON_AGENT_READY); /* what it says is said */
@@ -375,7 +413,7 @@ _Noreturn void cordon_kept_main(const struct cordon_agent_config *config)
     struct cordon_kept *kept = &the_kept;
     kept->config = *config;
     kept->channel = CORDON_AGENT_CHANNEL;
-    kept->control = CORDON_AGENT_DRIVER;
+    kept->control = cordon_vm.on ? -1 : CORDON_AGENT_DRIVER;
     kept->launcher_fd = -1;
     kept->out.max = OUT_MAX;
     kept->epoch = 1;

@@ -73,6 +73,7 @@ struct cordon_kept_exec {
     uint64_t started_us, deadline_us, paused_us; /* deadline 0: none; paused: how long, in all */
     uint32_t how;                                /* why we killed it; 0: we did not */
     int wait_status;
+    uint32_t oom_kills_before;
     struct cordon_ended ended; /* when it neither starts nor runs */
     struct cordon_ring ring;
     struct cordon_pace pace;
@@ -111,7 +112,8 @@ typedef void cordon_kept_on_event(struct cordon_kept *kept, void *object, short 
 
 struct cordon_kept {
     struct cordon_agent_config config;
-    int channel; /* -1: no host now */
+    int channel;    /* -1: no host now */
+    bool port_lost; /* in a virtual machine: the port's other end is closed, or was */
     int control, signals, null;
     uint32_t epoch;
     pid_t launcher;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/kept.h"
+#include "agent/vm.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "isolate/root.h"
@@ -224,6 +225,7 @@ static void began(struct cordon_kept_exec *exec)
     exec->starting = false;
     exec->running = true;
     exec->started_us = cordon_now_us();
+    exec->oom_kills_before = cordon_vm_count().oom_kills;
     if (exec->deadline_us)
         exec->deadline_us += exec->started_us;
     cordon_kept_launch_done(&exec->launch);
@@ -367,7 +369,8 @@ static void end(struct cordon_kept_exec *exec)
                               .status = signalled ? WTERMSIG(exec->wait_status) : WEXITSTATUS(exec->wait_status),
                               .run_us = cordon_now_us() - exec->started_us - exec->paused_us,
                               .stdout_bytes = exec->bytes[0],
-                              .stderr_bytes = exec->bytes[1]};
+                              .stderr_bytes = exec->bytes[1],
+                              .oom_kills = cordon_vm_count().oom_kills - exec->oom_kills_before};
     if (exec->how && !signalled) /* it ended by itself just before */
         exec->ended.how = CORDON_ENDED_EXITED;
     for (int i = 0; i < CORDON_KEPT_INS; i++)

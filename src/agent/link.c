@@ -257,6 +257,14 @@ static void on_result(struct cordon_agent *agent, struct cordon_agent_exec *exec
     (void)pump_result(agent, exec); /* one chunk a turn */
 }
 
+int cordon_agent_link_reseed(struct cordon_agent_exec *exec)
+{
+    char header[CORDON_FRAME_HEADER];
+    cordon_frame_header(header, CORDON_DRIVER_RESEED, 0, 0);
+    ssize_t n = send(exec->driver_fd, header, sizeof header, MSG_DONTWAIT | MSG_NOSIGNAL); /* the first that it gets */
+    return n == (ssize_t)sizeof header ? 0 : n < 0 ? -errno : -EIO;
+}
+
 void cordon_agent_link_job(struct cordon_agent *agent, struct cordon_agent_exec *exec)
 {
     int off = 0;

@@ -15,8 +15,12 @@
 
 #include "agent/agent.h"
 #include "agent/nursery.h"
+#include "agent/vm.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "isolate/root.h"
+
+#define MACHINE_DATA_BYTES (180u << 20) /* a smaller machine has no room for numpy and pandas beside the program's */
 
 static struct cordon_agent the_agent; /* large, and only the pages in use exist */
 
@@ -26,6 +30,9 @@ void cordon_agent_quit(struct cordon_agent *agent, int status, const char *why)
         (void)dprintf(STDERR_FILENO, "cordon-agent: %s\n", why); /* the log is all there is */
     if (!agent->config.isolated)
         (void)cordon_agent_kill_all(agent); /* in a guest the kernel does that when process 1 goes */
+    if (why && cordon_vm.on && !cordon_vm.leased)
+        cordon_vm_fail(why, -ECHILD); /* so that who waits for the machine hears it */
+    cordon_vm_leave();
     _exit(status);
 }
 
@@ -179,8 +186,10 @@ static void park(struct cordon_agent *agent)
 {
     struct cordon_agent_exec *exec = &agent->execs[0];
     char version[4] = {CORDON_PROTO_VERSION};
-    cordon_agent_send(agent, CORDON_FRAME_HELLO, 0, version, sizeof version);
-    cordon_agent_out_flush(agent);
+    if (!cordon_vm.on) { /* there the lease comes first */
+        cordon_agent_send(agent, CORDON_FRAME_HELLO, 0, version, sizeof version);
+        cordon_agent_out_flush(agent);
+    }
     cordon_agent_exec_init(exec);
     exec->state = CORDON_AGENT_PARKED;
     if (agent->config.forked) {
@@ -207,6 +216,21 @@ static void on_child(struct cordon_agent *agent, struct cordon_agent_exec *exec,
     (void)events;
     (void)!read(agent->signals, info, sizeof info); /* only that it came matters */
     cordon_agent_reap(agent);
+}
+
+static void on_warm(struct cordon_agent *agent, struct cordon_agent_exec *exec, short events)
+{
+    char byte, last[160] = "", why[256];
+    (void)exec;
+    (void)events;
+    if (read(agent->warming, &byte, 1) == 1) {
+        cordon_close(&agent->warming);
+        return;
+    }
+    for (ssize_t n; (n = read(agent->execs[0].stream[1].fd, last, sizeof last - 1)) > 0;)
+        last[n] = '\0'; /* the end of what it said */
+    (void)snprintf(why, sizeof why, "the interpreter ended before it was ready: %s", last); /* cut is enough */
+    cordon_agent_quit(agent, 1, why);
 }
 
 static void sooner(uint64_t *when, uint64_t other)
@@ -243,7 +267,10 @@ static void turn(struct cordon_agent *agent)
 {
     struct timespec timeout;
     agent->sources = 0;
-    cordon_agent_watch_channel(agent);
+    if (agent->warming >= 0)
+        cordon_agent_watch(agent, agent->warming, POLLIN, on_warm, NULL);
+    else
+        cordon_agent_watch_channel(agent);
     cordon_agent_watch(agent, agent->signals, POLLIN, on_child, NULL);
     cordon_agent_worker_watch(agent);
     for (size_t i = 0; i < CORDON_AGENT_EXECS; i++)
@@ -263,11 +290,64 @@ static void turn(struct cordon_agent *agent)
     cordon_agent_out_flush(agent);
 }
 
+/* The ready pipe of an interpreter in a virtual machine, where no warden has the other end. */
+static int open_ready(struct cordon_agent *agent)
+{
+    int pipe[2];
+    if (pipe2(pipe, O_CLOEXEC) < 0 || cordon_vm_place(pipe[1], CORDON_AGENT_READY) < 0)
+        cordon_agent_quit(agent, 1, "no pipe for the interpreter to say that it is ready");
+    return cordon_vm_place(pipe[0], -1);
+}
+
+/* One that was in no template, so that not even its hash seed is shared. Nobody waits until it is warm. */
+static void park_fresh(struct cordon_agent *agent)
+{
+    static char driver[] = CORDON_ROOT_OWN "/driver.py";
+    struct cordon_agent_exec *exec = &agent->execs[0];
+    int *const ends[] = {&exec->driver_fd, &exec->stdin_fd,     &exec->result_fd,
+                         &exec->listener,  &exec->stream[0].fd, &exec->stream[1].fd};
+    (void)kill(exec->pid, SIGKILL); /* it is ours and not reaped */
+    while (waitpid(exec->pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        cordon_close(ends[i]);
+    if (cordon_vm.language == CORDON_VM_PYTHON)
+        agent->config.driver = driver;
+    agent->config.argument = NULL;
+    agent->config.awaited = true;
+    (void)open_ready(agent); /* its read end stays open: a driver that can't say so would end */
+    park(agent);
+}
+
+/* In a virtual machine what is parked gets warm, then waits for the lease: that is where the machine is copied. */
+static void park_warm(struct cordon_agent *agent)
+{
+    struct cordon_vm_lease lease;
+    char version[4] = {CORDON_PROTO_VERSION};
+    if (!cordon_vm.on) {
+        park(agent);
+        return;
+    }
+    agent->config.argument = agent->config.memory_bytes < MACHINE_DATA_BYTES ? "machine" : "machine-data";
+    agent->warming = open_ready(agent);
+    park(agent);
+    while (agent->warming >= 0)
+        turn(agent);
+    cordon_vm_await_lease(&agent->config, &lease);
+    if (lease.flags & CORDON_VM_FRESH)
+        park_fresh(agent);
+    else if (cordon_vm.language != CORDON_VM_BASH && cordon_agent_link_reseed(&agent->execs[0]) < 0)
+        cordon_agent_quit(agent, 1, "the parked interpreter can't be told to take new random numbers");
+    cordon_agent_send(agent, CORDON_FRAME_HELLO, 0, version, sizeof version);
+    cordon_agent_out_flush(agent);
+}
+
 int cordon_agent_main(int argc, char **argv)
 {
     struct cordon_agent *agent = &the_agent;
     agent->channel = CORDON_AGENT_CHANNEL;
-    agent->worker.fd = agent->signals = agent->last_pid_fd = agent->workdir_fd = agent->artifacts_fd = -1;
+    agent->warming = agent->worker.fd = agent->signals = agent->last_pid_fd = agent->workdir_fd = agent->artifacts_fd =
+        -1;
     agent->in.max = CORDON_FRAME_MAX + (1u << 20);
     if (fcntl(STDOUT_FILENO, F_GETFD) < 0)
         (void)dup2(STDIN_FILENO, STDOUT_FILENO); /* the first descriptor opened must not become one of the three */
@@ -283,13 +363,15 @@ int cordon_agent_main(int argc, char **argv)
         cordon_kept_main(&agent->config);
     set_up_signals(agent);
     set_up_files(agent);
-    park(agent);
+    park_warm(agent);
     for (;;)
         turn(agent);
 }
 
 int main(int argc, char **argv)
 {
+    if (cordon_vm_is_init(argv))
+        cordon_vm_main();
     if (argc == 2 && strcmp(argv[1], "nursery") == 0)
         cordon_nursery_main();
     return cordon_agent_main(argc, argv);

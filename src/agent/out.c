@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "agent/agent.h"
+#include "agent/vm.h"
 #include "base/clock.h"
 
 #define CHUNK (CORDON_FRAME_DATA_MAX + CORDON_FRAME_HEADER)
@@ -102,7 +103,7 @@ void cordon_agent_out_flush(struct cordon_agent *agent)
         return;
     out->lazy_until_us = 0; /* what does not go out now is waited for */
     while (out->start < out->end) {
-        ssize_t n = send(agent->channel, out->data + out->start, out->end - out->start, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = cordon_vm_send(agent->channel, out->data + out->start, out->end - out->start);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)

@@ -95,9 +95,9 @@ static void exec_interpreter(const struct cordon_agent_config *config)
                          trusts ? authority : NULL,
                          NULL};
     static char awaited_word[] = "awaited";
-    char *awaited = config->awaited ? awaited_word : NULL;
-    char *const with_flag[] = {strdup(config->interpreter), (char[]){"-I"}, strdup(config->driver), awaited, NULL};
-    char *const without[] = {with_flag[0], with_flag[2], awaited, NULL};
+    char *argument = config->argument ? strdup(config->argument) : config->awaited ? awaited_word : NULL;
+    char *const with_flag[] = {strdup(config->interpreter), (char[]){"-I"}, strdup(config->driver), argument, NULL};
+    char *const without[] = {with_flag[0], with_flag[2], argument, NULL};
     if (with_flag[0] && with_flag[2])
         (void)execve(config->interpreter, python ? with_flag : without, env); /* returns only on failure */
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include "cli/cli.h"
 #include "core/state_path.h"
 #include "core/value.h"
+#include "isolate/filter.h"
 #include "warden/assets.h"
 
 #define PYTHON "/usr/bin/python3"
@@ -152,9 +154,23 @@ static const struct part {
     {"agent", cordon_asset_agent, &cordon_asset_agent_size},
     {"driver.py", cordon_asset_driver_py, &cordon_asset_driver_py_size},
     {"driver.js", cordon_asset_driver_js, &cordon_asset_driver_js_size},
-    {"zygote.so", cordon_asset_zygote_so, &cordon_asset_zygote_so_size},
+    {"zygote.py", cordon_asset_zygote_py, &cordon_asset_zygote_py_size},
+    {"_cordon_zygote.so", cordon_asset_zygote_so, &cordon_asset_zygote_so_size},
 };
 enum { PARTS = sizeof parts / sizeof *parts };
+#define FILTER "filter" /* of the code's system calls, compiled here as the warden does for its guests */
+
+static int write_filter(int folder, struct cordon_error *err)
+{
+    cordon_autoclose int from = cordon_filter_code(err);
+    if (from < 0)
+        return from;
+    cordon_autoclose int to = openat(folder, FILTER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct stat st;
+    if (to < 0 || fstat(from, &st) < 0 || sendfile(to, from, &(off_t){0}, (size_t)st.st_size) != st.st_size)
+        return cordon_fail_errno(err, -errno, "writing the system call filter for the image");
+    return 0;
+}
 
 static int write_parts(int folder, struct cordon_error *err)
 {
@@ -164,13 +180,14 @@ static int write_parts(int folder, struct cordon_error *err)
         if (r < 0)
             return cordon_fail_errno(err, r, "writing %s for the image", parts[i].name);
     }
-    return 0;
+    return write_filter(folder, err);
 }
 
 static void remove_parts(int folder, const char *path)
 {
     for (size_t i = 0; i < PARTS; i++)
         (void)unlinkat(folder, parts[i].name, 0); /* what is left, is in the folder for temporary files */
+    (void)unlinkat(folder, FILTER, 0);
     (void)rmdir(path);
 }
 

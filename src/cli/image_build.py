@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Makes what virtual machines of `exec-sandbox` start from: a kernel, an initramfs and a root file system, out of Debian's
-packages alone. `cordon image build` runs it (image.c) with the files of the program itself in PARTS: agent, driver.py,
-driver.js, zygote.so.
+packages alone. `cordon image build` runs it (image.c) with the files of the program itself in PARTS: the agent, the
+interpreters' drivers, the code's filter.
 
 The packages are resolved and fetched by apt, in folders of its own, so the host's selection of packages plays no part;
 they are unpacked and never installed: no maintainer script runs, and what those would do is done here (the tables below).
@@ -315,6 +315,9 @@ def read_kernel(deb):
 
 # --- the initramfs ---
 
+BEHIND_ROOT = "# --- the " + "initramfs ---"
+
+
 class Cpio:
     def __init__(self):
         self.data, self.count = bytearray(), 0
@@ -339,7 +342,7 @@ def make_modules(modules):
     return archive.end()
 
 
-PARTS = ["driver.js", "driver.py", "zygote.so"]
+PARTS = ["_cordon_zygote.so", "driver.js", "driver.py", "filter", "zygote.py"]
 
 
 def make_boot(parts):
@@ -362,7 +365,7 @@ def wanted_packages(arguments):
 
 def keys(arguments):
     """What each half is made from."""
-    script = file_digest(os.path.realpath(__file__))
+    script = pathlib.Path(__file__).read_text().partition(BEHIND_ROOT)[0]  # what the root is made by
     root = digest(json.dumps([script, wanted_packages(arguments), arguments.mirror, arguments.security]).encode())
     boot = digest("".join(file_digest(arguments.parts / name) for name in ["agent", *PARTS]).encode())
     kernel = file_digest(arguments.kernel) if arguments.kernel else KERNEL

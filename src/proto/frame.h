@@ -197,6 +197,7 @@ int cordon_exit_parse(const struct cordon_frame *frame, struct cordon_exit *ret)
  */
 enum cordon_driver_frame {
     CORDON_DRIVER_JOB = 1,      /* to the driver: the fields of EXEC */
+    CORDON_DRIVER_RESEED = 2,   /* to the driver, empty, before the job: it may be one of several copies by now */
     CORDON_DRIVER_RESULT = 64,  /* JSON text (may be several, joined) */
     CORDON_DRIVER_RESULT_ERROR, /* text */
     CORDON_DRIVER_LISTENER,     /* with the seccomp listener's fd attached (SCM_RIGHTS); sent before the job */

@@ -16,12 +16,14 @@
 const fs = require('fs');
 const Module = require('module');
 const os = require('os');
+const v8 = require('v8');
 const vm = require('vm');
 const { pathToFileURL } = require('url');
 
 const DRIVER_FD = 3;
 const READY_FD = 4;
 const HEADER = 8;
+const RESEED = 2;
 const RESULT = 64, RESULT_ERROR = 65, EXIT = 67;
 const FIELD_CODE = 2, FIELD_ARGUMENTS = 3, FIELD_ENV = 4, FIELD_CWD = 5, FIELD_LIMITS = 6;
 const LIMITS_MEMORY = 16, LIMITS_CPU_PERCENT = 72;
@@ -60,7 +62,21 @@ function readExactly(size) {
 }
 
 function readJob() {
-  return parseJob(readExactly(readExactly(HEADER).readUInt32LE(4)));
+  let header = readExactly(HEADER);
+  while (header[0] === RESEED) {
+    reseed();
+    header = readExactly(HEADER);
+  }
+  return parseJob(readExactly(header.readUInt32LE(4)));
+}
+
+// A virtual machine was copied while this waited. Math.random() takes its seed when it is first called, which nobody did
+// yet; OpenSSL takes a new one of the kernel since the clock moved on by years (agent/vm.h).
+function reseed() {
+  const random = openSync('/dev/urandom', 'r'), seed = Buffer.alloc(4);
+  readSync(random, seed, 0, seed.length, null);
+  closeSync(random);
+  v8.setFlagsFromString(`--random-seed=${(seed.readUInt32LE(0) >>> 1) || 1}`);
 }
 
 function parseJob(payload) {

@@ -31,7 +31,7 @@ import types
 DRIVER_FD = 3
 READY_FD = 4
 HEADER = 8
-JOB, RESULT, RESULT_ERROR, EXIT = 1, 64, 65, 67
+JOB, RESEED, RESULT, RESULT_ERROR, EXIT = 1, 2, 64, 65, 67
 RESULT_MAX = 16 << 20
 TEXT_MAX = 65536
 FIELD_CODE, FIELD_ARGUMENTS, FIELD_ENV, FIELD_CWD, FIELD_LIMITS = 2, 3, 4, 5, 6
@@ -69,6 +69,9 @@ def read_exactly(size):
 
 def read_fields():
     header = read_exactly(HEADER)
+    while header[0] == RESEED:
+        reseed()
+        header = read_exactly(HEADER)
     payload = memoryview(read_exactly(int.from_bytes(header[4:], "little")))
     at = 0
     while at < len(payload):
@@ -112,7 +115,7 @@ def send_result_error(text):
 # --- before the job ---
 
 def reseed():
-    """Gives this fork random numbers of its own. (OpenSSL notices a fork by its pid, which two guests share.) What the
+    """Gives this fork, or this copy of a virtual machine, random numbers of its own. (OpenSSL notices a fork by its pid, which two guests share.) What the
     zygote itself never used is not touched: a module that is looked at is a page that is copied."""
     random.Random.__base__.seed(random._inst)
     if process.add_randomness:
@@ -677,6 +680,11 @@ def run_forked():
     if process.reseed:
         reseed()
     threading._main_thread._set_native_id()
+    run(park())
+
+
+def run_machine():
+    """The zygote of a virtual machine, which is copied as a whole, runs the program itself."""
     run(park())
 
 

@@ -3,7 +3,9 @@
 
 Run by the warden as `python3 -I zygote.py NAME` (NAME: python or data), without privilege, in the template's root
 tree, with the socket to the warden as descriptor 3. Beside this file are driver.py and the extension module, which
-does the forking (zygote_ext.c). What is done here is done once and pays in every run:
+does the forking (zygote_ext.c). In a virtual machine the agent runs it as `zygote.py machine` or `machine-data`: there the
+whole machine is copied, and what is loaded here runs the program itself. What is done here is done once and pays in
+every run:
 
 * modules that short programs import are loaded, since an import costs a run more than the pages of a module that it
   does not use: the list is measured, see docs/protocol/driver.md;
@@ -165,18 +167,22 @@ def keep_hooks():
 
 def main():
     start_again()
-    reserve_descriptors()
+    place, _, data = sys.argv[1].partition("-")
+    machine = place == "machine"
+    if not machine:
+        reserve_descriptors()
     set_environment("/nonexistent")
     started_with = frozenset(sys.modules)
     extension = load_extension()
     gc.collect()
-    extension.pack(0)
+    pack = extension.pack if not machine else lambda step: None  # it is for forks
+    pack(0)
     at_fork, at_exit, register, restore_hooks = keep_hooks()
     driver = load_beside("driver.py")
     driver["prepare_zygote"](started_with, at_fork, at_exit, bool(extension.RESEED), register)
-    extension.pack(1)
+    pack(1)
     load(COMMON)
-    if sys.argv[1:] == ["data"]:
+    if "data" in (place, data):
         load_data()
     restore_hooks()
     settle()
@@ -184,8 +190,10 @@ def main():
     gc.disable()
     gc.collect()  # empties the interpreter's lists of free objects too
     gc.freeze()
-    extension.pack(2)
-    if extension.serve(CONTROL_FD, WORKDIR):
+    pack(2)
+    if machine:
+        driver["run_machine"]()
+    elif extension.serve(CONTROL_FD, WORKDIR):
         driver["run_forked"]()
 
 
