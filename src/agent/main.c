@@ -299,7 +299,16 @@ static int open_ready(struct cordon_agent *agent)
     return cordon_vm_place(pipe[0], -1);
 }
 
-/* One that was in no template, so that not even its hash seed is shared. Nobody waits until it is warm. */
+/* Parks one, and goes on when it says that it waits. */
+static void park_until_ready(struct cordon_agent *agent)
+{
+    agent->warming = open_ready(agent);
+    park(agent);
+    while (agent->warming >= 0)
+        turn(agent);
+}
+
+/* One that was in no template, so that not even its hash seed is shared. */
 static void park_fresh(struct cordon_agent *agent)
 {
     static char driver[] = CORDON_ROOT_OWN "/driver.py";
@@ -315,8 +324,7 @@ static void park_fresh(struct cordon_agent *agent)
         agent->config.driver = driver;
     agent->config.argument = NULL;
     agent->config.awaited = true;
-    (void)open_ready(agent); /* its read end stays open: a driver that can't say so would end */
-    park(agent);
+    park_until_ready(agent);
 }
 
 /* In a virtual machine what is parked gets warm, then waits for the lease: that is where the machine is copied. */
@@ -329,10 +337,7 @@ static void park_warm(struct cordon_agent *agent)
         return;
     }
     agent->config.argument = agent->config.memory_bytes < MACHINE_DATA_BYTES ? "machine" : "machine-data";
-    agent->warming = open_ready(agent);
-    park(agent);
-    while (agent->warming >= 0)
-        turn(agent);
+    park_until_ready(agent);
     cordon_vm_await_lease(&agent->config, &lease);
     if (lease.flags & CORDON_VM_FRESH)
         park_fresh(agent);

@@ -32,6 +32,7 @@ F_LANGUAGE, F_CODE, F_ARGUMENTS, F_ENV, F_CWD, F_LIMITS, F_FLAGS, F_PATH, F_MODE
 F_OPERATION, F_USER, F_ARGUMENT = 32, 33, 34
 F_PORT = 43
 EXEC_STDIN, EXEC_ARTIFACTS = 1, 2
+CONTROL_END = 3
 SIGNALLED = 1
 
 
@@ -342,6 +343,8 @@ class Kept:
         self.machine.send(OPEN, field(F_OPERATION, kind) + payload, number)
         for to, data in writes:
             self.machine.send(WRITE, bytes((to,)) + data, number)
+        for to in {to for to, _ in writes}:
+            self.machine.send(CONTROL, struct.pack("<II", CONTROL_END, to), number)
         while True:
             got, of, data = self.machine.frame()
             if of != number:
