@@ -17,7 +17,8 @@ HOST_BACKENDS = os.environ.get("CORDON_TEST_BACKENDS", "local").split(",")
 # A rule list that most attacks run under.
 RULES = ["allowed.test", "*.sub.test", "!denied.sub.test", "v6only.test", "port.test:8080", "rebind.test",
          "rebind10.test", "rebindmeta.test", "rebindmeta6.test", "rebindmapped.test", "rebindcgnat.test",
-         "rebindhost.test", "rebindzero.test", "flip.test", "mixed.test", "opened.test", "silent.test", "down.test"]
+         "rebindhost.test", "rebindzero.test", "rebindloop6.test", "rebindlink6.test", "rebind64.test",
+         "rebind6to4.test", "rebindmulticast.test", "flip.test", "mixed.test", "opened.test", "silent.test", "down.test"]
 
 HELPERS = r"""
 import ssl, http.client, select
@@ -169,6 +170,8 @@ BYPASSES = {
     "two server names": "craft(names=['allowed.test', 'other.test'])",
     "an oversized hello": "craft(pad=40000)",
     "a hello in tiny records with another name": "craft(names=['other.test'], record=3)",
+    "a hello in single bytes with another name": "craft(names=['other.test'], piece=1)",
+    "a hello without end": "craft(cut=40)",
     "an SSLv2 hello": "exchange(socket.create_connection(('allowed.test', 443), 5), bytes.fromhex('802e0100020015001000000010'))",
     "no TLS on 443": "exchange(socket.create_connection(('allowed.test', 443), 5), b'GET / HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n')",
     "a server name that is an address": f"tls('allowed.test', 443, '{U}')",
@@ -213,6 +216,11 @@ BYPASSES = {
     "rebinding by an IPv4-mapped address": "http1('rebindmapped.test', 80, get('rebindmapped.test'))",
     "rebinding to carrier NAT": "http1('rebindcgnat.test', 80, get('rebindcgnat.test'))",
     "rebinding to the host's own address": "exchange(socket.create_connection(('rebindhost.test', 7), 5), b'x')",
+    "rebinding to loopback by IPv6": "http1('rebindloop6.test', 80, get('rebindloop6.test'))",
+    "rebinding to link-local by IPv6": "http1('rebindlink6.test', 80, get('rebindlink6.test'))",
+    "rebinding through a translation of IPv4": "http1('rebind64.test', 80, get('rebind64.test'))",
+    "rebinding by 6to4": "http1('rebind6to4.test', 80, get('rebind6to4.test'))",
+    "rebinding to multicast": "http1('rebindmulticast.test', 80, get('rebindmulticast.test'))",
     "rebinding to 0.0.0.0": "http1('rebindzero.test', 80, get('rebindzero.test'))",
     # UDP and the like
     "QUIC to a listed name": "udp('allowed.test', 443)",
@@ -225,6 +233,13 @@ BYPASSES = {
     "a name server by IPv6": "0/0 if ask('unlisted.test', 1, ('2a0f:1::53', 53))[1] == 0 else 0",
     "TXT of a listed name": "0/0 if ask('allowed.test', 16)[1] == 0 else 0",
     "HTTPS records (keys of encrypted hellos)": "0/0 if ask('allowed.test', 65)[1] == 0 else 0",
+    "NULL of a listed name": "0/0 if ask('allowed.test', 10)[1] == 0 else 0",
+    "MX of a listed name": "0/0 if ask('allowed.test', 15)[1] == 0 else 0",
+    "SRV of a listed name": "0/0 if ask('allowed.test', 33)[1] == 0 else 0",
+    "CNAME of a listed name": "0/0 if ask('allowed.test', 5)[1] == 0 else 0",
+    "a question of another class": "0/0 if ask('', 1, raw=QUERY[:-2] + b'\\0\\3')[1] == 0 else 0",
+    "two questions in one message": "0/0 if ask('', 1, raw=QUERY[:5] + b'\\2' + QUERY[6:] + QUERY[12:])[1] == 0 else 0",
+    "a dynamic update": "0/0 if ask('', 1, raw=QUERY[:2] + b'\\x28' + QUERY[3:])[1] == 0 else 0",
     "ANY": "0/0 if ask('allowed.test', 255)[1] == 0 else 0",
     "a zone transfer": "0/0 if ask('test', 252)[1] == 0 else 0",
     "PTR": "0/0 if ask('10.0.0.11.in-addr.arpa', 12)[1] == 0 else 0",
@@ -234,6 +249,7 @@ BYPASSES = {
 }
 
 TOOLS = """
+QUERY = b'\\x12\\x34\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\7allowed\\4test\\0\\0\\1\\0\\1'
 def udp(host, port):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1)
     s.connect((socket.gethostbyname(host), port)); s.send(b'hello'); s.recv(100)
@@ -244,7 +260,7 @@ def split(host, port, text):
     s = socket.create_connection((host, port), 5); s.setsockopt(6, 1, 1)
     for c in text: s.send(c.encode()); time.sleep(0.002)
     if b'200' not in s.recv(100): raise OSError(104, 'no')
-def craft(names=('allowed.test',), ech=False, pad=0, record=16000):
+def craft(names=('allowed.test',), ech=False, pad=0, record=16000, piece=0, cut=0):
     ext = b''
     for n in names: ext += struct.pack('>HHHBH', 0, len(n) + 5, len(n) + 3, 0, len(n)) + n.encode()
     if ech: ext += struct.pack('>HH', 0xfe0d, 4) + b'abcd'
@@ -253,7 +269,12 @@ def craft(names=('allowed.test',), ech=False, pad=0, record=16000):
     body = b'\\x03\\x03' + os.urandom(32) + b'\\0' + b'\\0\\x02\\x13\\x01' + b'\\x01\\0' + struct.pack('>H', len(ext)) + ext
     hello = b'\\x01' + len(body).to_bytes(3, 'big') + body
     data = b''.join(b'\\x16\\x03\\x01' + struct.pack('>H', len(hello[i:i + record])) + hello[i:i + record] for i in range(0, len(hello), record))
-    exchange(socket.create_connection(('allowed.test', 443), 5), data)
+    s = socket.create_connection(('allowed.test', 443), 5); s.setsockopt(6, 1, 1)
+    data = data[:cut or None]
+    for i in range(0, len(data) - 1 if piece else 0, piece or 1): s.send(data[i:i + piece])
+    s.sendall(data[-1:] if piece else data)
+    if cut: s.shutdown(socket.SHUT_WR)
+    exchange(s, b'')
 """
 
 
@@ -279,6 +300,30 @@ def test_bypass(guest, name):
     asked = {a["name"] for a in arrived if a["what"] == "dns"}
     assert not {name for name in asked if name not in LISTED and not name.endswith(".sub.test")}, asked
     assert said["seconds"] < 3.5, said  # refused at once, and not by hanging
+
+
+def test_a_name_that_turns_is_judged_at_each_connection(guest):
+    """Its answers are good and private in turns, and fresh for no time at all."""
+    said, arrived, _ = attack(guest, "said(results=[attempt(lambda: http1('flip.test', 80, get('flip.test'))) for _ in range(8)])")
+    assert "ok" in said["results"], (said, arrived)
+    assert {tuple(a["to"]) for a in reached(arrived)} == {(ALLOWED, 80)}, arrived
+
+
+def test_a_second_request_on_a_connection_goes_nowhere(guest):
+    said, arrived, _ = attack(
+        guest,
+        """
+two = 'GET /bytes/1 HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n' + get('other.test')
+def later():
+    s = socket.create_connection(('allowed.test', 80), 5)
+    s.sendall(b'GET /bytes/1 HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n')
+    s.recv(4096)
+    exchange(s, get('other.test').encode())
+said(first=attempt(lambda: http1('allowed.test', 80, two)), later=attempt(later))
+""",
+    )
+    assert said["first"] == "ok" and said["later"] != "ok", said
+    assert [a["host"] for a in arrived if a["what"] == "http"] == ["allowed.test", "allowed.test"], arrived
 
 
 def test_a_reset_question_over_tcp_keeps_nobody_busy(guest):

@@ -49,6 +49,11 @@ ZONE = {
     "rebindcgnat.test": {"A": [CGNAT]},
     "rebindhost.test": {"A": [HOST]},
     "rebindzero.test": {"A": ["0.0.0.0"]},
+    "rebindloop6.test": {"AAAA": ["::1"]},
+    "rebindlink6.test": {"AAAA": ["fe80::1"]},
+    "rebind64.test": {"AAAA": ["64:ff9b::a09:909"]},  # 10.9.9.9 behind a translator
+    "rebind6to4.test": {"AAAA": ["2002:a09:909::1"]},
+    "rebindmulticast.test": {"A": ["224.0.0.1"]},
     "flip.test": {"A": [ALLOWED, PRIVATE], "turns": True, "ttl": 0},
     "mixed.test": {"A": [PRIVATE, ALLOWED]},
     "opened.test": {"A": [OPENED]},
