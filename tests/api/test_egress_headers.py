@@ -5,11 +5,13 @@ in them is nowhere else."""
 import glob
 import os
 import sqlite3
+import subprocess
 from concurrent.futures import ThreadPoolExecutor as Pool
 
 import pytest
 from lib import host
 from lib import lab as network
+from lib.daemon import start_fails
 
 SECRET = "Bearer s3cr3t-value-0f61"
 HEADERS = {"allowed.test": {"X-Key": SECRET}}
@@ -327,6 +329,33 @@ def test_the_key_is_the_starters_alone(daemon):
     before = text_of(certificate)
     daemon.restart()
     assert text_of(certificate) == before
+
+
+def trap_link(folder):
+    os.rename(folder, folder + ".real")
+    os.symlink(folder + ".real", folder)
+
+
+TRAPS = {
+    "a key that others may read": lambda folder: os.chmod(os.path.join(folder, "ca.key"), 0o644),
+    "a key of the gateway's": lambda folder: os.chown(os.path.join(folder, "ca.key"), 65534, 65534),
+    "a certificate that others may write": lambda folder: os.chmod(os.path.join(folder, "ca.pem"), 0o666),
+    "a folder of the gateway's": lambda folder: os.chown(folder, 65534, 65534),
+    "a link in place of the folder": trap_link,
+    "a link in place of the key": lambda folder: trap_link(os.path.join(folder, "ca.key")),
+    "another key": lambda folder: subprocess.run(
+        ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", os.path.join(folder, "ca.key")], check=True
+    ),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_what_others_could_have_put_there_stops_the_start(lab, trap):
+    with lab.daemon(egress_ca=True, allow_network=False) as made:
+        assert made.stop() == 0
+        TRAPS[trap](os.path.join(made.state, "egress"))
+        failed = start_fails(state=made.state, egress_ca=True)
+        assert failed.status not in (0, None) and "egress" in failed.errors, failed
 
 
 def text_of(path):

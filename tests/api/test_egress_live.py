@@ -176,6 +176,33 @@ def test_reuse_refuses_a_guest_whose_rules_have_drifted(daemon):
         door.drop(guest)
 
 
+def test_a_sandbox_that_drifted_says_so_to_createos_clients(daemon):
+    """They compare what they asked for with what holds before they use a sandbox again."""
+    door = CreateOs(daemon)
+    guest = door.make("allowed.test")
+
+    def told():
+        view = door.ask("GET", f"/v1/sandboxes/{guest}", headers=door.key).json()["data"]["egress"]
+        own = door.ask("GET", f"/v1/sandboxes/{guest}/egress", headers=door.key).json()["data"]["egress"]
+        assert view == own
+        return own
+
+    try:
+        assert told() == ["allowed.test"]
+        Native(daemon).change(guest, "allowed.test", "unlisted.test")
+        assert told() == ["allowed.test", "unlisted.test"]
+        Native(daemon).change(guest)
+        assert told() == ["240.0.0.0/4"]
+        Native(daemon).change(guest, "allowed.test")
+        assert told() == ["allowed.test"]
+        door.change(guest, "*")
+        assert told() == ["*"]
+        door.change(guest)
+        assert told() == ["127.0.0.1/32"] and not reaches(daemon, guest, "allowed.test")
+    finally:
+        door.drop(guest)
+
+
 def test_the_log_tells_and_is_bounded(daemon):
     door = Native(daemon)
     guest = door.make("allowed.test:80")

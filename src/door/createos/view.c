@@ -130,12 +130,28 @@ static const char *status_name(const struct cordon_guest_info *guest)
     return wished ? "destroyed" : "failed";
 }
 
+/* Does what the client gave hold, or has somebody changed it by another door? Clients compare it before they use a
+ * sandbox again. */
+static bool still_holds(const struct cordon_guest_info *guest, const struct cordon_createos_note *note)
+{
+    struct cordon_createos_egress egress;
+    if (cordon_createos_egress_read(&note->egress, &egress, NULL) < 0 || guest->network != egress.on)
+        return false;
+    size_t count = egress.on && !egress.all ? egress.rules.count : 0;
+    bool same = guest->allowed_domain_count == count;
+    for (size_t i = 0; same && i < count; i++)
+        same = strcmp(guest->allowed_domains[i], egress.rules.items[i]) == 0;
+    return same;
+}
+
 void cordon_createos_tell_egress(struct cordon_json *json, const struct cordon_guest_info *guest,
                                  const struct cordon_createos_note *note)
 {
     static const char *const nothing[] = {CORDON_CREATEOS_DENY_ALL}, *const everything[] = {"*"};
-    if (note->egress.count)
+    if (note->egress.count && still_holds(guest, note))
         list(json, "egress", note->egress.items, note->egress.count);
+    else if (guest->network && guest->allowed_domain_count)
+        list(json, "egress", guest->allowed_domains, guest->allowed_domain_count);
     else
         list(json, "egress", guest->network ? everything : nothing, 1);
 }
