@@ -35,6 +35,7 @@ export async function raw(method, path, body, options = {}) {
 
 export async function call(method, path, body, options) {
   const answer = await raw(method, path, body, options);
+  if (answer.status === 204) return null;
   const text = await answer.text();
   let value;
   try {
@@ -48,7 +49,7 @@ export async function call(method, path, body, options) {
 
 export const get = (path) => call('GET', path);
 
-/* Calls each for every line of a streamed answer, as it comes. */
+/* Calls each for every line of a streamed answer, as it comes. A promise that it returns is waited for. */
 export async function lines(path, body, signal, each) {
   const answer = await raw('POST', path, body, { headers: { Accept: 'application/x-ndjson' }, signal });
   if (!answer.ok) {
@@ -62,6 +63,6 @@ export async function lines(path, body, signal, each) {
     if (done) break;
     const parts = (rest + value).split('\n');
     rest = parts.pop();
-    for (const part of parts) if (part) each(JSON.parse(part));
+    for (const part of parts) if (part) await each(JSON.parse(part));
   }
 }

@@ -4,13 +4,16 @@ import { call, get, onSessionLost, session } from './api.js';
 import { banner, guarded, h, note } from './dom.js';
 import { providers } from './providers.js';
 import { console_ } from './console.js';
+import { doctor, quotas, templates } from './host.js';
 import { live } from './live.js';
 import { audit, guests, history, keys } from './records.js';
 import { settings } from './settings.js';
+import { verify } from './verify.js';
 
 const pages = {
   providers: ['Sandbox', providers], console: ['Try it', console_], live: ['Live', live], history: ['History', history],
-  guests: ['Guests', guests], settings: ['Settings', settings], keys: ['Keys', keys], audit: ['Audit', audit],
+  guests: ['Guests', guests], templates: ['Templates', templates], verify: ['Verify', verify], doctor: ['Doctor', doctor],
+  settings: ['Settings', settings], keys: ['Keys', keys], quotas: ['Quotas', quotas], audit: ['Audit', audit],
 };
 const header = document.querySelector('header'), main = document.getElementById('main');
 let end = null;
@@ -26,11 +29,13 @@ async function show() {
   }
   document.title = `${title} - Cordon`;
   main.replaceChildren(h('h1', {}, title));
+  main.removeAttribute('data-shown');
   try {
     end = await page(main) ?? null;
   } catch (error) {
     main.append(banner('bad', error.message));
   }
+  main.setAttribute('data-shown', title); // all of it is there, for who waits for that
 }
 
 function enter(found) {

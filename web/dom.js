@@ -11,7 +11,7 @@ export function h(name, attributes = {}, ...children) {
     else if (key === 'checked') element.checked = value;
     else element.setAttribute(key, value === true ? '' : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 
@@ -21,8 +21,8 @@ export function svg(name, attributes) {
   return element;
 }
 
-export function banner(kind, text) {
-  return h('div', { class: `banner ${kind}`, role: kind === 'bad' ? 'alert' : null }, text);
+export function banner(kind, ...text) {
+  return h('div', { class: `banner ${kind}`, role: kind === 'bad' ? 'alert' : null }, ...text);
 }
 
 export function note(kind, text) {
@@ -39,12 +39,16 @@ export function tag(text, kind = '') {
   return h('span', { class: `tag ${kind}` }, text);
 }
 
+/* What may break between lines where there is no room. */
+const isLong = (cell) => cell instanceof HTMLElement ? ['DIV', 'P'].includes(cell.tagName) : String(cell ?? '').length > 24;
+
+/* Titles of columns of numbers begin with #. Where it is narrow a row becomes a list of titles and values (style.css). */
 export function table(titles, rows) {
   return h('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Table' }, h('table', {},
     h('thead', {}, h('tr', {}, titles.map((title) => h('th', { scope: 'col', class: title.startsWith('#') ? 'number' : null },
       title.replace('#', ''))))),
     h('tbody', {}, rows.map((cells) => h('tr', {}, cells.map((cell, i) => h('td',
-      { class: titles[i].startsWith('#') ? 'number' : null }, cell ?? '')))))));
+      { class: titles[i].startsWith('#') ? 'number' : isLong(cell) ? 'long' : null, 'data-title': titles[i].replace('#', '') }, cell ?? '')))))));
 }
 
 export function button(text, onclick, kind = '') {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Lists: the history of runs, kept guests, keys, the audit log. */
-import { call, get, mayChange, Refused } from './api.js';
+import { call, get, mayChange } from './api.js';
 import { banner, button, bytes, details, empty, guarded, h, milliseconds, note, pairs, table, tag, time } from './dom.js';
 
 const CAUSES = ['exited', 'signalled', 'timeout', 'memory', 'output_limit', 'cancelled', 'refused', 'unavailable', 'infrastructure'];
@@ -41,30 +41,45 @@ export async function history(main) {
   await load();
 }
 
-/* The routes of kept guests are the native door's. */
+function newGuest(backends, load) {
+  const able = backends.filter((row) => row.able && row.capabilities.guests);
+  if (!able.length) return banner('warn', 'No backend that is ready keeps guests.');
+  const backend = h('select', { id: 'guest-backend' }, able.map((row) => h('option', {}, row.name)));
+  const name = h('input', { id: 'guest-name', maxlength: 63 }), template = h('input', { id: 'guest-template', placeholder: 'default', maxlength: 63 });
+  return h('form', { class: 'card', onsubmit: guarded(async () => {
+    await call('POST', '/v1/guests', { backend: backend.value, ...name.value && { name: name.value }, ...template.value && { template: template.value } });
+    name.value = '';
+    await load();
+  }) }, h('div', { class: 'row' }, h('label', {}, 'Name', name), h('label', {}, 'Template', template), h('label', {}, 'Backend', backend), h('button', { type: 'submit' }, 'New guest')));
+}
+
+/* The routes of kept guests are the native door's; here those of all keys are seen. */
 export async function guests(main) {
-  const place = h('div', { 'aria-live': 'polite' });
+  const place = h('div', { 'aria-live': 'polite' }), below = h('div');
+  let end = null;
   const act = (guest, verb) => async () => {
+    if (verb === 'rm' && !window.confirm(`Terminate the guest ${guest.name ?? guest.id}? What it holds is lost.`)) return;
     await call(verb === 'rm' ? 'DELETE' : 'POST', `/v1/guests/${guest.id}${verb === 'rm' ? '' : `/${verb}`}`, verb === 'rm' ? undefined : {});
     await load();
   };
-  const load = async () => {
-    let found;
-    try {
-      found = await get('/v1/guests');
-    } catch (error) {
-      if (!(error instanceof Refused) || error.status !== 404) throw error;
-      place.replaceChildren(empty('This daemon offers no kept guests over the native door.'));
-      return;
-    }
-    const rows = found.guests ?? [];
-    place.replaceChildren(rows.length ? table(['Id', 'Name', 'Template', 'State', 'Backend', ''], rows.map((guest) => [h('code', {}, guest.id), guest.name,
-      guest.template, tag(guest.state, guest.state === 'running' ? 'good' : ''), guest.backend, mayChange() ? h('span', { class: 'tags' },
-        guest.state === 'paused' ? button('Resume', act(guest, 'resume'), 'second') : button('Pause', act(guest, 'pause'), 'second'),
-        button('Terminate', act(guest, 'rm'), 'danger')) : ''])) : empty('There are no kept guests.'));
+  const open = (guest) => async () => {
+    const { openTerminal } = await import('./terminal.js');
+    end?.();
+    end = openTerminal(guest, below);
   };
-  main.append(h('div', { class: 'row' }, button('Reload', load, 'second')), place);
+  const controls = (guest) => h('span', { class: 'tags' }, button('Terminal', open(guest), 'second'),
+    guest.state === 'paused' ? button('Resume', act(guest, 'resume'), 'second') : button('Pause', act(guest, 'pause'), 'second'),
+    button('Terminate', act(guest, 'rm'), 'danger'));
+  const load = async () => {
+    const { guests: rows } = await get('/v1/guests?limit=500');
+    place.replaceChildren(rows.length ? table(['Id', 'Name', 'Key', 'Template', 'State', 'Backend', ''], rows.map((guest) => [h('code', {}, guest.id), guest.name,
+      guest.key ? h('code', {}, guest.key) : '', guest.template, tag(guest.state, guest.state === 'running' ? 'good' : ''), guest.backend,
+      mayChange() ? controls(guest) : ''])) : empty('There are no kept guests.'));
+  };
+  main.append(mayChange() ? newGuest((await get('/v1/backends')).backends, load) : banner('warn', 'A key of scope view may look, but not make, change or enter guests.'),
+    h('div', { class: 'row' }, button('Reload', load, 'second')), place, below);
   await load();
+  return () => end?.();
 }
 
 function showKey(made) {

@@ -54,5 +54,6 @@ export async function settings(main) {
   };
   search.addEventListener('input', filter);
   main.append(h('div', { class: 'row' }, h('label', {}, 'Search', search)), place);
+  search.value = decodeURIComponent(location.hash.split('?')[1] ?? ''); // other pages link to one
   show((await get('/v1/admin/settings')).settings);
 }

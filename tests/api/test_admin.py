@@ -335,7 +335,6 @@ class TestRagflow:
         ({"provider_type": "local", "config": {"timeout": 0}}, "Field 'timeout' must be >= 1"),
         ({"provider_type": "local", "config": {"timeout": 86401}}, "Field 'timeout' must be <= 86400"),
         ({"provider_type": "local", "config": {"allow_network": 1}}, "Field 'allow_network' must be a boolean"),
-        ({"provider_type": "local", "config": {"what": 1}}, "Field 'what' is unknown to this provider"),
         ({"provider_type": "ssh", "config": {"host": 5, "username": "u"}}, "Field 'host' must be a string"),
         ({"provider_type": "ssh", "config": {"port": 22}}, "Required field 'host' is missing"),
     ])
@@ -354,6 +353,32 @@ class TestRagflow:
         data = body["data"]
         assert status == 200 and data["success"] and data["message"].startswith("Test PASSED | Exit code: 0 | Execution time: ")
         assert data["details"]["exit_code"] == 0 and "TEST_PASSED" in data["details"]["stdout"]
+
+    def test_fields_that_are_not_known_come_back_as_they_came(self, fresh):
+        """RAGFlow stores whatever its page sends; no form of it may be refused, and no secret given back."""
+        odd = {"what": 1, "nested": {"a": [True, None, "é\\u0000"]}, "<b>": "<img src=x onerror=alert(1)>"}
+        sent = dict(odd, timeout=7, api_key="sk-of-another-provider", max_memory="512m")
+        status, body = sandbox(fresh, "POST", "config", {"provider_type": "local", "config": sent})
+        assert status == 200, body
+        fresh.restart()
+        config = sandbox(fresh, "GET", "config")[1]["data"]["config"]
+        assert {name: config.get(name) for name in odd} == odd and config["timeout"] == 7
+        assert "api_key" not in config and "max_memory" not in config
+        assert sandbox(fresh, "POST", "test", {"provider_type": "local", "config": config})[1]["data"]["success"]
+        with open(os.path.join(fresh.state, "cordon.db"), "rb") as file:
+            assert b"sk-of-another" not in file.read()
+        assert setting(fresh, "CORDON_RAGFLOW_EXTRA")["value"] == MASK
+        saved = {"provider_type": "self_managed", "config": {"endpoint": "http://127.0.0.1:9", "other": 2}, "set_active": False}
+        assert sandbox(fresh, "POST", "config", saved)[1]["data"]["config"]["other"] == 2
+        assert sandbox(fresh, "GET", "config")[1]["data"]["config"]["what"] == 1
+        assert sandbox(fresh, "POST", "config", {"provider_type": "local", "config": {"timeout": 8}})[0] == 200
+        config = sandbox(fresh, "GET", "config")[1]["data"]["config"]
+        assert config["timeout"] == 8 and not set(odd) & set(config)
+
+    @pytest.mark.parametrize("config", [{"x": "y" * 17000}, {"n" * 65: 1}, {f"field-{i}": "z" * 90 for i in range(200)}])
+    def test_what_is_not_known_has_a_limit(self, daemon, config):
+        status, body = sandbox(daemon, "POST", "config", {"provider_type": "local", "config": config})
+        assert status == 400 and "field" in body["message"], body
 
     def test_none_needs_its_permission(self, fresh):
         form = {"provider_type": "none", "config": {"timeout": 7}}

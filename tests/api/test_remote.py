@@ -2,14 +2,15 @@
 """Remote backends. No test here ever reached a live cloud: each says in its name what stood in for it."""
 
 import os
-import subprocess
 import time
 
 import pytest
 from lib import host
-from lib.daemon import PREFIX, cli
+from lib.client import Client
+from lib.daemon import cli
 from lib.faults import Broken
 from lib.protocols import AgentRun, Tenki
+from lib.sshd import PasswordSshd, Sshd
 
 NETWORK_CHECK = "with the network off"
 
@@ -171,96 +172,10 @@ def test_failover_is_no_fallback(own):
 # --- ssh: a real OpenSSH server ---
 
 
-class Sshd:
-    def __init__(self):
-        import tempfile
-
-        self.folder = tempfile.mkdtemp(prefix=PREFIX + "sshd-")
-        self.port = host.free_port()
-        self.keys = {"ed25519": "", "rsa": "", "locked": "open sesame"}
-        for name, passphrase in {**self.keys, "host": "", "other": ""}.items():
-            kind = "rsa" if name == "rsa" else "ed25519"
-            subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", self.path(name)], check=True)
-        with open(self.path("authorized"), "w", encoding="utf-8") as file:
-            for name in self.keys:
-                file.write(host.read(self.path(name + ".pub")))
-        self.known = self.known_hosts("host")
-        os.makedirs("/run/sshd", exist_ok=True)
-        with open(self.path("conf"), "w", encoding="utf-8") as file:
-            file.write(f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.path('host')}\nUsePAM no\nStrictModes no\n"
-                       f"AuthorizedKeysFile {self.path('authorized')}\nPidFile none\nPasswordAuthentication no\n"
-                       "PermitRootLogin yes\n")
-        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL)
-        self.settings = {"ssh_host": "127.0.0.1", "ssh_port": self.port, "ssh_username": "root", "ssh_isolation": "namespace",
-                         "ssh_known_hosts": self.known, "ssh_private_key_path": self.path("ed25519"),
-                         "ssh_denies_egress": True}
-
-    def command(self):
-        return ["/usr/sbin/sshd", "-D", "-e", "-f", self.path("conf")]
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def known_hosts(self, key):
-        path = self.path("known-" + key)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f"[127.0.0.1]:{self.port} " + " ".join(host.read(self.path(key + ".pub")).split()[:2]) + "\n")
-        return path
-
-    def sessions(self):
-        return host.descendants(self.process.pid)
-
-    def close(self):
-        import shutil
-
-        for pid in [*self.sessions(), self.process.pid]:
-            try:
-                os.kill(pid, 9)
-            except ProcessLookupError:
-                pass
-        self.process.wait(10)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class PasswordSshd(Sshd):
-    """Takes passwords only. Its user is in a passwd and a shadow of its own, which it alone sees: in a mount namespace."""
-
-    USER, PASSWORD, UID = "cordon-by-password", "correct horse: battery, staple", 1879047001
-
-    def __init__(self):
-        super().__init__()
-        self.settings = {**self.settings, "ssh_username": self.USER, "ssh_password": self.PASSWORD}
-        del self.settings["ssh_private_key_path"]
-
-    def command(self):
-        home = self.path("home")
-        os.chmod(self.folder, 0o755)
-        os.mkdir(home)
-        os.chown(home, self.UID, self.UID)
-        digest = subprocess.run(["openssl", "passwd", "-6", self.PASSWORD], check=True, capture_output=True, text=True).stdout.strip()
-        self.extend("passwd", f"{self.USER}:x:{self.UID}:{self.UID}::{home}:/bin/sh", 0o644)
-        self.extend("shadow", f"{self.USER}:{digest}:20000:0:99999:7:::", 0o600)
-        with open(self.path("conf"), "r+", encoding="utf-8") as file:
-            text = file.read().replace("PasswordAuthentication no", "PasswordAuthentication yes\nPubkeyAuthentication no")
-            file.seek(0)
-            file.write(text)
-        mounts = " && ".join(f"mount --bind {self.path(name)} /etc/{name}" for name in ("passwd", "shadow"))
-        return ["unshare", "--mount", "sh", "-c", mounts + ' && exec "$@"', "sh", *super().command()]
-
-    def extend(self, name, line, mode):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(host.read("/etc/" + name) + line + "\n")
-
-
 def serving(kind):
-    if not os.path.exists("/usr/sbin/sshd") or os.geteuid() != 0:
+    if not Sshd.usable():
         pytest.skip("needs OpenSSH's server and root")
-    made = kind()
-    host.wait_for(lambda: subprocess.run(["ssh-keyscan", "-p", str(made.port), "127.0.0.1"], capture_output=True,
-                                         check=False).stdout)
-    return made
+    return kind()
 
 
 @pytest.fixture(scope="module")
@@ -349,3 +264,20 @@ def test_ssh_a_connection_that_drops_under_way_is_told_and_leaves_nothing(own, s
         outcome = event
     assert outcome["type"] == "outcome" and outcome.get("cause", outcome.get("outcome", {}).get("cause")) == "infrastructure"
     assert host.wait_for(lambda: not marked(word), 20), "the program was left on the host"
+
+
+def test_ssh_can_be_set_up_while_the_daemon_runs(own, sshd):
+    """Files are out of the gateway's reach by then: the known hosts were read at the start, a key is given as text."""
+    daemon = own(ssh_known_hosts=sshd.known, ssh_isolation="namespace", ssh_denies_egress=True)
+    admin = Client(daemon.port, daemon.create_key("--scope", "admin"))
+
+    def put(**values):
+        named = {"CORDON_SSH_" + name.upper(): value for name, value in values.items()}
+        assert admin.request("PUT", "/v1/admin/settings", {"values": named}).status == 200
+
+    put(host="127.0.0.1", port=sshd.port, username="root", private_key=host.read(sshd.path("ed25519")))
+    assert daemon.run("print('in')", backend="ssh")["stdout"] == "in\n"
+    put(port=sshd.other_port)
+    assert "another one" in daemon.refused("print('in')", backend="ssh")[2]
+    put(port=sshd.port, private_key=sshd.path("ed25519"))
+    assert "is read when the daemon starts" in daemon.refused("print('in')", backend="ssh")[2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin page in a real browser (Chromium, driven by playwright-core). Cases: js/page.mjs."""
+"""The admin page in a real browser (Chromium, driven by playwright-core). Cases: js/cases_*.mjs; js/vt.mjs without one."""
 
 import hashlib
 import json
@@ -10,17 +10,24 @@ import subprocess
 import tempfile
 
 import pytest
+from lib import host
+from lib.admin import LyingManager
 from lib.daemon import BASE_ENV, PREFIX, ROOT, Daemon, cli
+from lib.sshd import Sshd
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+JS = os.path.join(HERE, "js")
 CACHE = os.path.abspath(os.environ.get("INTEROP_CACHE", os.path.join(ROOT, "build", "interop")))
 CHROMIUM = shutil.which("chromium", path="/usr/bin")
-CASES = re.findall(r"async '([^']+)'\(\)", open(os.path.join(HERE, "js", "page.mjs"), encoding="utf-8").read())
+FILES = ("cases_page.mjs", "cases_operator.mjs", "cases_looks.mjs")
+CASES = [case for name in FILES for case in re.findall(r"async '([^']+)'\(\)", host.read(os.path.join(JS, name)))]
+SCREEN_CASES = re.findall(r"^  '([^']+)'\(\)", host.read(os.path.join(JS, "vt.mjs")), re.M)
+TOKEN = "token-of-the-second-daemon"
 
 
 def modules():
     """The folder with node_modules, installed once as the lock file pins it."""
-    pins = [os.path.join(HERE, "js", name) for name in ("package.json", "package-lock.json")]
+    pins = [os.path.join(JS, name) for name in ("package.json", "package-lock.json")]
     digest = hashlib.sha256(b"".join(open(path, "rb").read() for path in pins)).hexdigest()[:16]
     folder = os.path.join(CACHE, "browser-" + digest)
     if not os.path.exists(os.path.join(folder, "ready")):
@@ -34,27 +41,34 @@ def modules():
     return folder
 
 
+def told(stdout):
+    lines = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
+    return {line["case"]: line["error"] for line in lines if "case" in line}
+
+
 @pytest.fixture(scope="module")
-def outcomes():
+def outcomes(nothing_left):
     if not CHROMIUM:
         pytest.skip("no /usr/bin/chromium: ./dev packages browser installs it")
-    with Daemon(max_timeout_s=120) as daemon:
-        admin = daemon.create_key("--scope", "admin")
-        viewer = daemon.create_key("--scope", "view")
-        link = re.search("link=([0-9a-f]{40})", cli("key", "link", "--state", daemon.state).text).group(1)
-        shots = os.environ.get("CORDON_SHOTS", "")
-        program = os.path.join(HERE, "js", "page.mjs")
-        address = f"http://127.0.0.1:{daemon.port}"
-        with tempfile.TemporaryDirectory(prefix=PREFIX) as home:
-            done = subprocess.run(["node", program, address, admin, viewer, link, shots, CHROMIUM], cwd=modules(),
-                                  env=dict(BASE_ENV, HOME=home), capture_output=True, text=True, timeout=500, check=False)
-    found = {}
-    for line in done.stdout.splitlines():
-        entry = json.loads(line) if line.startswith("{") else {}
-        if "case" in entry:
-            found[entry["case"]] = entry["error"]
-    found["log"] = done.stdout[-1000:] + done.stderr[-3000:]
-    return found
+    if not Sshd.usable():
+        pytest.skip("needs OpenSSH's server and root")
+    small = {"pool_javascript": 0, "pool_bash": 0}
+    sshd = Sshd()
+    try:
+        with LyingManager() as liar, Daemon(key=False, SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, **small) as second, Daemon(
+                max_timeout_s=120, ssh_known_hosts=sshd.known, ssh_isolation="namespace", ssh_denies_egress=True, **small) as daemon:
+            config = {
+                "base": f"http://127.0.0.1:{daemon.port}", "admin": daemon.create_key("--scope", "admin"),
+                "view": daemon.create_key("--scope", "view"), "shots": os.environ.get("CORDON_SHOTS", ""), "chromium": CHROMIUM,
+                "link": re.search("link=([0-9a-f]{40})", cli("key", "link", "--state", daemon.state).text).group(1),
+                "ssh": {"port": sshd.port, "other_port": sshd.other_port, "key": host.read(sshd.path("ed25519"))},
+                "second": {"url": f"http://127.0.0.1:{second.port}", "token": TOKEN}, "liar": liar.url}
+            with tempfile.TemporaryDirectory(prefix=PREFIX) as home:
+                done = subprocess.run(["node", os.path.join(JS, "page.mjs"), json.dumps(config)], cwd=modules(),
+                                      env=dict(BASE_ENV, HOME=home), capture_output=True, text=True, timeout=550, check=False)
+    finally:
+        sshd.close()
+    return dict(told(done.stdout), log=done.stdout[-3000:] + done.stderr[-3000:])
 
 
 @pytest.mark.limit(600)
@@ -62,3 +76,17 @@ def outcomes():
 def test_page(outcomes, case):
     assert case in outcomes, outcomes["log"]
     assert outcomes[case] is None, outcomes[case]
+
+
+@pytest.fixture(scope="module")
+def screen():
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        module = shutil.copy(os.path.join(ROOT, "web", "vt.js"), os.path.join(folder, "vt.mjs"))
+        done = subprocess.run(["node", os.path.join(JS, "vt.mjs"), module], capture_output=True, text=True, timeout=80, check=False)
+    return dict(told(done.stdout), log=done.stderr[-2000:])
+
+
+@pytest.mark.parametrize("case", SCREEN_CASES)
+def test_screen(screen, case):
+    assert case in screen, screen["log"]
+    assert screen[case] is None, screen[case]

@@ -5,6 +5,7 @@ import base64
 import json
 
 from .client import Client
+from .protocols import Server
 
 
 class Session:
@@ -77,3 +78,19 @@ class Terminal:
 
     def __exit__(self, *_):
         self.close()
+
+
+class LyingManager(Server):
+    """An executor manager that claims to keep code from the network, and whose every probe tells of the opposite, in
+    words that would be a program in a page that took them for HTML."""
+
+    ATTACK = "<img src=x onerror=\"document.title='broken'\">"
+
+    def handle(self, request, body):
+        if request.command == "GET":
+            return 200, "application/json", b'{"status": "healthy"}'
+        code = base64.b64decode(json.loads(body)["code_b64"]).decode()
+        found = {"reached": [self.ATTACK], "exceptions": [], "done": True} if "MODE, TARGETS = 'deny'" in code else {}
+        answer = {"status": "success", "stdout": json.dumps({"cordon-verify": found}) + "\n", "stderr": self.ATTACK, "exit_code": 0,
+                  "time_used_ms": 1, "memory_used_kb": 1, "artifacts": [], "detail": None}
+        return 200, "application/json", json.dumps(answer).encode()

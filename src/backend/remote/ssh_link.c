@@ -23,7 +23,7 @@
 
 /* What files held at the start: later they may be out of reach. */
 static char *known_hosts, *private_key;
-static char hosts_path[4200];
+static char hosts_path[4200], loaded_path[4096];
 static char hosts_fault[300], key_fault[300];
 
 /* --- setup --- */
@@ -70,30 +70,32 @@ static bool is_key_text(const char *text)
     return strstr(text, "-----BEGIN");
 }
 
-static void load_key(void)
+/* Of the two settings the one that names a file, if any. */
+static const char *key_path(void)
 {
     const char *text = cordon_remote_text(CORDON_SET_SSH_PRIVATE_KEY);
-    const char *path = *text ? text : cordon_remote_text(CORDON_SET_SSH_PRIVATE_KEY_PATH);
-    free(CORDON_TAKE(private_key));
     if (is_key_text(text))
-        private_key = strdup(text);
-    else if (*path)
-        private_key = read_text(path, key_fault);
+        return "";
+    return *text ? text : cordon_remote_text(CORDON_SET_SSH_PRIVATE_KEY_PATH);
 }
 
+static void load_key(void)
+{
+    (void)snprintf(loaded_path, sizeof loaded_path, "%s", key_path()); /* a longer one can't be opened */
+    free(CORDON_TAKE(private_key));
+    if (*loaded_path)
+        private_key = read_text(loaded_path, key_fault);
+}
+
+/* Also where no host is set: the admin page may choose one while we run, and then no file is in reach. */
 int cordon_ssh_setup(struct cordon_error *err)
 {
-    const char *host = cordon_remote_text(CORDON_SET_SSH_HOST);
-    if (!*host) /* not set up: nothing is read */
-        return 0;
     load_key();
     return load_hosts(err);
 }
 
 int cordon_ssh_confined(const char *folder, struct cordon_error *err)
 {
-    if (!known_hosts)
-        return 0;
     (void)snprintf(hosts_path, sizeof hosts_path, "%.4000s/" COPY, strcmp(folder, "/") == 0 ? "" : folder);
     (void)unlink(hosts_path); /* of the last start */
     cordon_autoclose int fd = open(hosts_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -177,11 +179,12 @@ static int take_auth(struct cordon_ssh_link *link, int got, const char *how, str
                        cordon_remote_text(CORDON_SET_SSH_USERNAME), cordon_remote_text(CORDON_SET_SSH_HOST), how);
 }
 
-static int auth_key(struct cordon_ssh_link *link, const struct cordon_ssh_patience *patience, struct cordon_error *err)
+static int auth_key(struct cordon_ssh_link *link, const char *text, const struct cordon_ssh_patience *patience,
+                    struct cordon_error *err)
 {
     ssh_key key = NULL;
     const char *passphrase = cordon_remote_text(CORDON_SET_SSH_PASSPHRASE);
-    if (ssh_pki_import_privkey_base64(private_key, *passphrase ? passphrase : NULL, NULL, NULL, &key) != SSH_OK)
+    if (ssh_pki_import_privkey_base64(text, *passphrase ? passphrase : NULL, NULL, NULL, &key) != SSH_OK)
         return cordon_fail(
             err, -EINVAL, CORDON_ERROR_UNAVAILABLE,
             "SSH: the private key can not be read: it is none, or its passphrase is missing or another one");
@@ -206,8 +209,16 @@ static int auth_password(struct cordon_ssh_link *link, const struct cordon_ssh_p
 static int authenticate(struct cordon_ssh_link *link, const struct cordon_ssh_patience *patience,
                         struct cordon_error *err)
 {
-    if (private_key)
-        return auth_key(link, patience, err);
+    const char *text = cordon_remote_text(CORDON_SET_SSH_PRIVATE_KEY), *path = key_path();
+    if (is_key_text(text))
+        return auth_key(link, text, patience, err);
+    if (*path && strcmp(path, loaded_path) != 0)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_UNAVAILABLE,
+                           "SSH: the private key's file %.200s is read when the daemon starts: restart it, or set "
+                           "CORDON_SSH_PRIVATE_KEY to the key's text",
+                           path);
+    if (*path && private_key)
+        return auth_key(link, private_key, patience, err);
     if (*cordon_remote_text(CORDON_SET_SSH_PASSWORD))
         return auth_password(link, patience, err);
     return cordon_fail(err, -EINVAL, CORDON_ERROR_UNAVAILABLE, "SSH: there is no private key: %s", key_fault);

@@ -2,7 +2,7 @@
 /*
  * RAGFlow's admin routes, with its envelope and texts. Its "provider" is our default backend, the fields of a provider
  * are our settings (providers.def), and what is saved here is what /v1/admin/settings shows. Secrets are never given
- * back: a form that sends the mask back leaves them alone.
+ * back: a form that sends the mask back leaves them alone. What no setting stands for is kept (ragflow_extra.c).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "door/admin/admin.h"
+#include "door/admin/ragflow.h"
 
 enum provider {
 #define CORDON_PROVIDER(id, ...) PROVIDER_##id,
@@ -78,10 +78,10 @@ static bool has_flag(const struct field *field, char flag)
     return strchr(field->flags, flag) != NULL;
 }
 
-static bool is_deployment(const char *name)
+static bool is_deployment(const struct cordon_value *name)
 {
     for (size_t i = 0; i < sizeof deployment / sizeof *deployment; i++)
-        if (strcmp(deployment[i].name, name) == 0)
+        if (cordon_value_equals(name, deployment[i].name))
             return true;
     return false;
 }
@@ -271,6 +271,7 @@ static void write_config(struct cordon_json *json, const struct cordon_settings 
         else
             write_typed(json, field->type, view.value);
     }
+    cordon_ragflow_extra_write(json, settings, providers[provider].id);
     cordon_json_object_end(json);
 }
 
@@ -350,13 +351,17 @@ static const struct field *find_field(enum provider provider, const struct cordo
     return NULL;
 }
 
-static int read_unknown(const struct cordon_value *key, struct cordon_error *err)
+/* A secret of any provider has its place or none: it must not be given back in clear because another one was chosen.
+ * What the page shows as read-only may come back with the form; it has no effect in RAGFlow either. */
+static bool is_known(const char *id, const struct cordon_value *name)
 {
-    char name[64] = "?";
-    ssize_t n = key->size < sizeof name ? cordon_value_string(key, name) : 1;
-    name[n < 0 ? 0 : n] = '\0';
-    /* What the page shows as read-only may come back with the form; it has no effect there either. */
-    return is_deployment(name) ? 0 : bad(err, "Field '%s' is unknown to this provider", name);
+    enum provider provider;
+    if (find_provider(id, &provider) && find_field(provider, name))
+        return true;
+    for (size_t i = 0; i < FIELDS; i++)
+        if (has_flag(&fields[i], 'S') && cordon_value_equals(name, fields[i].name))
+            return true;
+    return is_deployment(name);
 }
 
 static int check_required(enum provider provider, const struct cordon_value *config, struct cordon_error *err)
@@ -377,11 +382,7 @@ static int read_config(enum provider provider, const struct cordon_value *config
     int r = check_required(provider, config, err);
     while (r == 0 && cordon_value_next(&walk, &key, &value)) {
         const struct field *field = find_field(provider, &key);
-        if (!field) {
-            r = read_unknown(&key, err);
-            continue;
-        }
-        if (value.kind == CORDON_VALUE_NULL)
+        if (!field || value.kind == CORDON_VALUE_NULL)
             continue;
         r = check_field(field, &value, err);
         if (r == 0)
@@ -394,6 +395,7 @@ static int read_config(enum provider provider, const struct cordon_value *config
 static int read_form(struct cordon_http_request *request, enum provider *provider, bool *active,
                      struct cordon_admin_changes *changes, struct cordon_error *err)
 {
+    const struct cordon_doors *doors = request->context;
     struct cordon_value body, config, flag;
     char id[64];
     int r = cordon_admin_body(request, &body, err);
@@ -409,7 +411,8 @@ static int read_form(struct cordon_http_request *request, enum provider *provide
         !cordon_admin_member(&body, "set_active", &flag) || flag.kind != CORDON_VALUE_BOOL || cordon_value_true(&flag);
     if (!cordon_admin_member(&body, "config", &config) || config.kind != CORDON_VALUE_OBJECT)
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "config is required and must be an object");
-    return read_config(*provider, &config, changes, err);
+    r = read_config(*provider, &config, changes, err);
+    return r < 0 ? r : cordon_ragflow_extra_add(doors->settings, id, &config, is_known, changes, err);
 }
 
 int cordon_admin_config_post(struct cordon_http_request *request, struct cordon_error *err)

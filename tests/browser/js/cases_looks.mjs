@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Every page with what the cases before left there: no serious fault, nothing wider than the window, pictures of each. */
+import fs from 'node:fs';
+import path from 'node:path';
+import { check, config, goTo, logIn, open, require, TITLES } from './browser.mjs';
+
+const axe = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const LOOKS = [['light', 360], ['light', 1440], ['dark', 1440], ['dark', 360]];
+
+/* What has no bearing on colours is asked at one of them only. */
+async function judge(page, title, scheme, width) {
+  const rules = scheme === 'light' ? {} : { runOnly: ['color-contrast'] };
+  const found = await page.evaluate((options) => axe.run(document, { resultTypes: ['violations'], ...options }), rules);
+  const serious = found.violations.filter((one) => ['serious', 'critical'].includes(one.impact));
+  check(serious.length === 0, `${title} (${scheme}, ${width}): ${serious.map((one) => `${one.id}: ${one.nodes[0].html.slice(0, 120)}`).join('; ')}`);
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  check(overflow <= 0, `${title} at ${width} px is ${overflow} px too wide`);
+}
+
+async function look(page, title, name) {
+  for (const [colorScheme, width] of LOOKS) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    await page.setViewportSize({ width, height: 900 });
+    if (config.shots) await page.screenshot({ path: path.join(config.shots, `${name}-${colorScheme}-${width}.png`) });
+    await judge(page, title, colorScheme, width);
+  }
+}
+
+export const cases = {
+  async 'axe finds no serious fault on any page, light and dark, wide and narrow'() {
+    const page = await open({ bypassCSP: true });
+    await logIn(page, config.admin);
+    await page.evaluate(axe);
+    for (const title of TITLES) {
+      await goTo(page, title);
+      await look(page, title, title.toLowerCase().replace(/\W/g, '-'));
+    }
+    await goTo(page, 'Guests');
+    await page.click('button:text-is("Terminal")');
+    await page.waitForSelector('.screen:has-text("$")');
+    await page.keyboard.type("ls --color=always /usr; printf '\\033[41mred\\033[0m \\033[1;32mgreen\\033[0m %s\\n' done\n");
+    await page.waitForSelector('.screen:has-text("green done")');
+    await look(page, 'a terminal', 'terminal');
+  },
+};
