@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/kept.h"
+#include "agent/vm.h"
 #include "base/fd.h"
 
 static int begin(uint16_t port, bool six)
@@ -48,6 +49,8 @@ void cordon_kept_port_open(struct cordon_kept *kept, struct cordon_kept_stream *
     stream->port = port;
     if (port == 0 || port > 65535)
         cordon_kept_fail(kept, stream, EINVAL, "a port is a number from 1 to 65535");
+    else if (cordon_vm.on) /* a descriptor does not leave it */
+        cordon_kept_fail(kept, stream, EOPNOTSUPP, "ports of a virtual machine can't be connected to");
     else
         try_next(kept, stream, ECONNREFUSED);
 }

@@ -293,10 +293,10 @@ static void turn(struct cordon_agent *agent)
 /* The ready pipe of an interpreter in a virtual machine, where no warden has the other end. */
 static int open_ready(struct cordon_agent *agent)
 {
-    int pipe[2];
-    if (pipe2(pipe, O_CLOEXEC) < 0 || cordon_vm_place(pipe[1], CORDON_AGENT_READY) < 0)
+    int pipe[2], end = pipe2(pipe, O_CLOEXEC) < 0 ? -1 : cordon_vm_place(pipe[0], -1);
+    if (end < 0 || cordon_vm_place(pipe[1], CORDON_AGENT_READY) < 0)
         cordon_agent_quit(agent, 1, "no pipe for the interpreter to say that it is ready");
-    return cordon_vm_place(pipe[0], -1);
+    return end;
 }
 
 /* Parks one, and goes on when it says that it waits. */
@@ -312,6 +312,7 @@ static void park_until_ready(struct cordon_agent *agent)
 static void park_fresh(struct cordon_agent *agent)
 {
     static char driver[] = CORDON_ROOT_OWN "/driver.py";
+    static const char *const claimed[] = {"main.py", "main.js", ".main.sh"}; /* no code has run yet: ours */
     struct cordon_agent_exec *exec = &agent->execs[0];
     int *const ends[] = {&exec->driver_fd, &exec->stdin_fd,     &exec->result_fd,
                          &exec->listener,  &exec->stream[0].fd, &exec->stream[1].fd};
@@ -320,6 +321,8 @@ static void park_fresh(struct cordon_agent *agent)
         continue;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         cordon_close(ends[i]);
+    for (size_t i = 0; i < sizeof claimed / sizeof *claimed; i++)
+        (void)unlinkat(agent->workdir_fd, claimed[i], 0); /* only one of them is there */
     if (cordon_vm.language == CORDON_VM_PYTHON)
         agent->config.driver = driver;
     agent->config.argument = NULL;

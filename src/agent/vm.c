@@ -165,11 +165,11 @@ static void read_lease(struct cordon_vm_lease *ret)
 
 static void key_anew(const struct cordon_vm_lease *lease)
 {
-    struct {
+    union {
         struct rand_pool_info head;
-        char bytes[CORDON_VM_ENTROPY];
+        char space[sizeof(struct rand_pool_info) + CORDON_VM_ENTROPY];
     } pool = {.head = {.entropy_count = 8 * CORDON_VM_ENTROPY, .buf_size = CORDON_VM_ENTROPY}};
-    memcpy(pool.bytes, lease->entropy, sizeof pool.bytes);
+    memcpy(pool.space + sizeof pool.head, lease->entropy, CORDON_VM_ENTROPY);
     if (ioctl(cordon_vm.random, RNDADDENTROPY, &pool) < 0 || ioctl(cordon_vm.random, RNDRESEEDCRNG) < 0)
         cordon_vm_fail("keying the kernel's random numbers anew", -errno);
     explicit_bzero(&pool, sizeof pool);

@@ -33,8 +33,10 @@
 
 int cordon_vm_place(int fd, int at)
 {
-    if (fd < 0 || fd == at)
+    if (fd < 0)
         return fd;
+    if (fd == at)
+        return fcntl(fd, F_SETFD, 0) < 0 ? -errno : fd;
     int to = at < 0 ? fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FD)
                     : dup2(fd, at); /* what is in a fixed place may go through an exec */
     (void)close(fd);                /* it has its new number */

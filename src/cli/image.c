@@ -20,7 +20,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "cli/cli.h"
-#include "core/state_path.h"
+#include "cli/machines.h"
 #include "core/value.h"
 #include "isolate/filter.h"
 #include "warden/assets.h"
@@ -41,7 +41,8 @@ static const char help[] =
     "Debian's packages. Needs apt, mkfs.erofs (erofs-utils), lz4 and python3, no privilege; fetches about 110 MB.\n"
     "What is there and made from the same is kept.\n"
     "\n"
-    "  --out DIR           the image's folder; default: images/vm in the state folder\n"
+    "  --out DIR           the image's folder; default: CORDON_VM_IMAGE, or images/vm in\n"
+    "                      the state folder\n"
     "  --kernel FILE       a kernel of your own, bzImage or vmlinux, with its drivers built in (docs/exec-sandbox.md)\n"
     "  --add PACKAGE       one more Debian package, like python3-matplotlib; may come several times\n"
     "  --minimal           without numpy and pandas\n"
@@ -131,17 +132,17 @@ static int find_folder(struct arguments *arguments, struct cordon_error *err)
 {
     const char *const flags[] = {arguments->state, NULL};
     struct cordon_settings *settings = NULL;
-    char state[4096];
+    struct cordon_cli_machines machines;
     if (arguments->out)
         return 0;
     int r = cordon_cli_settings(arguments->file, flags, &settings, err);
     if (r == 0)
-        r = cordon_state_path(settings, state, sizeof state, err);
+        r = cordon_cli_machines(settings, &machines, err);
     cordon_settings_free(settings);
     if (r < 0)
         return r;
-    return asprintf(&arguments->out, "%s/images/vm", state) < 0 ? cordon_fail_errno(err, -ENOMEM, "naming the image")
-                                                                : 0;
+    arguments->out = strdup(machines.image);
+    return arguments->out ? 0 : cordon_fail_errno(err, -ENOMEM, "naming the image");
 }
 
 /* --- build --- */
@@ -167,7 +168,8 @@ static int write_filter(int folder, struct cordon_error *err)
         return from;
     cordon_autoclose int to = openat(folder, FILTER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     struct stat st;
-    if (to < 0 || fstat(from, &st) < 0 || sendfile(to, from, &(off_t){0}, (size_t)st.st_size) != st.st_size)
+    off_t at = 0;
+    if (to < 0 || fstat(from, &st) < 0 || sendfile(to, from, &at, (size_t)st.st_size) != st.st_size)
         return cordon_fail_errno(err, -errno, "writing the system call filter for the image");
     return 0;
 }

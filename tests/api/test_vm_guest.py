@@ -2,7 +2,8 @@
 """
 The inside of a virtual machine: the image boots, the agent is its process 1, and what waits for a lease is a guest as any
 other. No daemon takes part: see lib/vmboot.py. Machines are emulated, so one boot serves what it can: a machine is kept
-as it waits, and each run gets a copy, as in the pool of exec-sandbox.
+as it waits, and each run gets a copy, as in the pool of exec-sandbox. By default three boots and a few copies;
+all with CORDON_TEST_LONG=1.
 """
 import os
 import struct
@@ -78,6 +79,7 @@ def main(a, b):
     assert out.cpu_us > 0 and out.peak > 1 << 20 and out.oom_kills == 0 and out.left == 0
 
 
+@pytest.mark.long
 def test_javascript_runs(copy):
     out = copy("javascript").run("exports.main = ({ n }) => ({ twice: 2 * n }); console.log('out'); console.error('err');",
                                  arguments={"n": 21}, ready=False, language="javascript")
@@ -105,7 +107,7 @@ console.log(crypto.webcrypto.getRandomValues(new Uint32Array(2)).join());
 
 
 @pytest.mark.weaken("reseed")
-@pytest.mark.parametrize("language", ["python", "javascript"])
+@pytest.mark.parametrize("language", ["python", pytest.param("javascript", marks=pytest.mark.long)])
 def test_two_copies_share_no_random_numbers(copy, language):
     code = RANDOM if language == "python" else RANDOM_JAVASCRIPT
     one, two = (copy(language).run(code, ready=False, language=language).stdout.split() for _ in range(2))
@@ -122,6 +124,7 @@ def test_the_lease_sets_clock_and_identity(copy):
     assert names[:3] == ["cordon-seven", "cordon-seven", "a" * 32] and "cordon-seven" in names[3], out
 
 
+@pytest.mark.long
 def test_a_fresh_interpreter_is_in_no_template(copy):
     code = "print(hash('the seed'), 'pandas' in __import__('sys').modules)"
     copies = [copy().run(code, ready=False, flags=flags).stdout.split() for flags in (0, 0, 1, 1)]
@@ -169,23 +172,27 @@ def test_memory_ends_by_the_groups_limit_and_is_told(copy):
     assert (out.how, out.status) == (vmboot.SIGNALLED, 9) and out.oom_kills >= 1, out
 
 
+@pytest.mark.long
 def test_the_machines_memory_is_the_ceiling_without_a_limit(copy):
     out = copy().run(GREEDY, ready=False)
     assert (out.how, out.status) == (vmboot.SIGNALLED, 9) and out.oom_kills >= 1, out
 
 
+@pytest.mark.long
 def test_a_fork_bomb_is_contained(copy):
     machine = copy("bash")
     out = machine.run("f() { f | f & }; f 2>/dev/null; sleep 1; echo still here", ready=False, language="bash", pids=32)
     assert (out.how, out.status) == (0, 0) and b"still here" in out.stdout, out
 
 
+@pytest.mark.long
 def test_disk_is_limited(copy):
     out = copy("bash").run("head -c 100M /dev/zero >big; echo $?; stat -c %s big", ready=False, language="bash")
     status, size = out.stdout.split()
     assert status != b"0" and int(size) <= 64 << 20, out
 
 
+@pytest.mark.long
 def test_a_kill_of_the_host_ends_it(copy):
     machine = copy("bash")
     machine.lease()
@@ -201,12 +208,14 @@ def test_a_kill_of_the_host_ends_it(copy):
 
 # --- the handshake ---
 
+@pytest.mark.long
 def test_nothing_comes_between_ready_and_lease(copy):
     machine = copy("bash")
     assert machine.quiet(1), "the absence is what is claimed"
     machine.lease()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bad", ["version", "frame"])
 def test_a_host_of_another_kind_ends_the_machine(copy, bad):
     machine = copy("bash")
@@ -223,6 +232,7 @@ def test_a_host_of_another_kind_ends_the_machine(copy, bad):
     machine.process.wait(vmboot.PATIENCE_S)
 
 
+@pytest.mark.long
 def test_a_host_that_leaves_ends_the_machine(copy):
     machine = copy("bash")
     machine.lease()
@@ -277,6 +287,7 @@ def test_files_go_into_a_kept_guest_and_come_back(kept):
     assert output(kept.operation(READ, path)) == data
 
 
+@pytest.mark.long
 def test_the_root_of_a_kept_guest_reaches_nothing_of_the_agents(kept):
     code = ("id -u; touch /root/mine && echo home; cat /proc/1/maps; echo x >/proc/sys/kernel/core_pattern; echo b >/proc/sysrq-trigger;"
             "ls /proc/1/fd; ls /dev/vport* /dev/vda; mknod /tmp/port c 247 1; cat /tmp/port; touch /usr/x; echo end")
@@ -287,6 +298,7 @@ def test_the_root_of_a_kept_guest_reaches_nothing_of_the_agents(kept):
         "denied", "not permitted", "Read-only", "No such file", "must be superuser", "cannot"))], lines
 
 
+@pytest.mark.long
 def test_memory_of_a_kept_guest_ends_the_program_only(kept):
     found = kept.operation(EXEC, arguments("/usr/bin/python3", "-c", GREEDY))
     how, status, oom_kills = ended(found)
