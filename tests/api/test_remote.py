@@ -227,6 +227,13 @@ def test_ssh_refuses_hosts_that_it_does_not_know(sshd, known, text):
     assert done.status == 125 and text in done.errors and done.text == "", done
 
 
+def test_ssh_a_runs_folder_is_its_users_alone(sshd):
+    """Others have users on that host, too: neither the program and its variables nor what it left are theirs to read."""
+    code = "import os\nfolder = os.path.abspath('..')\nfor path in (folder, folder + '.py'): print(oct(os.stat(path).st_mode & 0o777))"
+    done = cli("run", "-b", "ssh", "-c", code, **sshd.settings)
+    assert (done.status, done.text) == (0, "0o700\n0o600\n"), done
+
+
 def marked(word):
     return [pid for pid in host.processes() if word.encode() in host.read(f"/proc/{pid}/cmdline").encode()]
 

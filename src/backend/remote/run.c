@@ -257,8 +257,8 @@ static int next_output(struct cordon_run *run, struct cordon_event *event)
 static void pack_results(struct cordon_run *run, struct cordon_error *err)
 {
     struct cordon_buf text = CORDON_BUF_INIT(4096);
-    char path[sizeof run->folder + 8];
-    (void)snprintf(path, sizeof path, "%s.tar", run->folder); /* fits */
+    char path[sizeof run->folder + 16];
+    (void)snprintf(path, sizeof path, "%s/left.tar", run->folder); /* fits. Within, which others may not enter */
     until(run, COLLECT_US);
     run->stage = CORDON_REMOTE_OUTCOME;
     (void)cordon_buf_appends(&text, "cd ");

@@ -54,15 +54,18 @@ static int create(struct cordon_run *run, struct cordon_error *err)
     return cordon_ssh_connect(&state->link, &until, err);
 }
 
-/* The archive, and before it the supervisor: one command. */
+/* The archive, and before it the supervisor: one command. The folder around all runs may be /tmp of a host with other
+ * users: what is made there is this user's alone, and nothing that somebody put in its place is taken for it. */
 static int put(struct cordon_run *run, const char *path, struct cordon_bytes content, struct cordon_error *err)
 {
     struct state *state = run->state;
     struct cordon_ssh_patience until = patience(run);
     size_t size = (size_t)cordon_asset_supervise_py_size;
     struct cordon_buf text = CORDON_BUF_INIT(4096), both = CORDON_BUF_INIT(size + content.size);
-    (void)cordon_buf_appends(&text, "umask 077 && mkdir -p "); /* sticky, all of these */
+    (void)cordon_buf_appends(&text, "umask 077 && set -C && mkdir -p "); /* sticky, all of these */
     cordon_remote_quote(&text, service.folder());
+    (void)cordon_buf_appends(&text, " && mkdir ");
+    put_name(&text, run, "");
     (void)cordon_buf_appendf(&text, " && head -c %zu >", size);
     put_name(&text, run, ".py");
     (void)cordon_buf_appends(&text, " && cat >");
