@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "http/internal.h"
 #include "http/pump.h"
 #include "http/reader.h"
 
@@ -22,6 +23,7 @@
 struct cordon_http_pass {
     int fd;        /* the server */
     int client_fd; /* to see it leave */
+    int half_ms;   /* for pump.h */
     bool chunked;  /* the request's body, as we send it */
     bool deaf;     /* the server takes no more of the body */
     struct cordon_http_reader reader;
@@ -158,6 +160,7 @@ int cordon_http_pass_begin(struct cordon_http_request *request, int fd, const st
     }
     pass->fd = fd;
     pass->client_fd = request->fd;
+    pass->half_ms = (int)request->server->config.idle_timeout_s * 1000;
     pass->reader = CORDON_HTTP_READER_INIT(BODY_HELD);
     pass->reader.fields.max = FIELDS_MAX;
     pass->reader.no_body = strcmp(request->method, "HEAD") == 0;
@@ -254,7 +257,7 @@ static void talk(void *context, int fd, const char *early, size_t early_size)
     const struct cordon_buf *late = &pass->reader.body;
     if (cordon_http_pump_first(fd, late->data, late->size) == 0 &&
         cordon_http_pump_first(pass->fd, early, early_size) == 0)
-        cordon_http_pump(fd, pass->fd);
+        cordon_http_pump(fd, pass->fd, pass->half_ms);
 }
 
 static int fail_answer(int code, struct cordon_error *err)

@@ -63,7 +63,7 @@ static bool writes(const struct way *way)
     return way->at < way->size;
 }
 
-void cordon_http_pump(int a, int b)
+void cordon_http_pump(int a, int b, int half_ms)
 {
     struct way ways[2] = {{.from = a, .to = b}, {.from = b, .to = a}};
     while (!ways[0].ended || !ways[1].ended) {
@@ -75,7 +75,8 @@ void cordon_http_pump(int a, int b)
         for (int i = 0; i < 2; i++)
             if (!fds[i].events)
                 fds[i].fd = -1;
-        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+        int n = poll(fds, 2, ways[0].ended || ways[1].ended ? half_ms : -1);
+        if (n == 0 || (n < 0 && errno != EINTR))
             return;
         for (int i = 0; i < 2; i++)
             if (!ways[i].ended && !move(&ways[i]))

@@ -7,7 +7,9 @@
 
 /* Writes all of it, waiting as long as it takes: 0, or negative. */
 int cordon_http_pump_first(int fd, const char *data, size_t size);
-/* Until both have ended, or one is broken. An end on one side is passed on as the end of writing on the other. */
-void cordon_http_pump(int a, int b);
+/* Until both have ended, or one is broken. An end on one side is passed on as the end of writing on the other. Who left
+ * altogether looks like one who only has no more to say, so once a side has ended the other has half_ms from each time
+ * that something moved. */
+void cordon_http_pump(int a, int b, int half_ms);
 
 #endif

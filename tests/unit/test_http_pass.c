@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "http/pass.h"
+#include "http/pump.h"
 #include "http/server.h"
 
 static struct cordon_http_server *server;
@@ -311,6 +312,62 @@ static void an_upgrade_is_two_streams(void **state)
     assert_int_equal(finished, before + 1);
 }
 
+struct pumped {
+    int ends[2], half_ms;
+};
+
+static void *pump(void *context)
+{
+    const struct pumped *pumped = context;
+    cordon_http_pump(pumped->ends[0], pumped->ends[1], pumped->half_ms);
+    (void)close(pumped->ends[0]);
+    (void)close(pumped->ends[1]);
+    return NULL;
+}
+
+/* The outer ends of what a thread pumps between. */
+static void begin_pump(struct pumped *pumped, int half_ms, int *client, int *upstream_end, pthread_t *thread)
+{
+    int one[2], other[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, one), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other), 0);
+    *pumped = (struct pumped){{one[1], other[1]}, half_ms};
+    *client = one[0];
+    *upstream_end = other[0];
+    assert_int_equal(pthread_create(thread, NULL, pump, pumped), 0);
+}
+
+static void one_who_left_is_not_held_by_a_server_that_never_ends(void **state)
+{
+    struct pumped pumped;
+    pthread_t thread;
+    int client, server_end;
+    (void)state;
+    begin_pump(&pumped, 50, &client, &server_end, &thread);
+    assert_int_equal(shutdown(client, SHUT_WR),
+                     0); /* all that is seen of one who left, until something is sent there */
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)close(client);
+    (void)close(server_end);
+}
+
+static void one_who_only_has_no_more_to_say_is_answered(void **state)
+{
+    struct pumped pumped;
+    pthread_t thread;
+    char data[8];
+    int client, server_end;
+    (void)state;
+    begin_pump(&pumped, 60000, &client, &server_end, &thread);
+    assert_int_equal(shutdown(client, SHUT_WR), 0);
+    assert_int_equal(recv(server_end, data, sizeof data, 0), 0); /* it was passed on */
+    assert_int_equal(send(server_end, "late", 4, MSG_NOSIGNAL), 4);
+    assert_int_equal(recv(client, data, sizeof data, 0), 4);
+    (void)close(server_end);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)close(client);
+}
+
 static void bodies_are_taken_beyond_the_servers_limit(void **state)
 {
     static char request[6000], answer[16384];
@@ -359,6 +416,8 @@ int main(void)
         cmocka_unit_test(a_server_that_says_nothing_or_rubbish),
         cmocka_unit_test(a_body_that_breaks_off_does_not_look_whole),
         cmocka_unit_test(an_upgrade_is_two_streams),
+        cmocka_unit_test(one_who_left_is_not_held_by_a_server_that_never_ends),
+        cmocka_unit_test(one_who_only_has_no_more_to_say_is_answered),
         cmocka_unit_test(bodies_are_taken_beyond_the_servers_limit),
         cmocka_unit_test(refusals_are_told_in_the_doors_words),
         cmocka_unit_test(queries_are_decoded),
