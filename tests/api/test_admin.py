@@ -68,6 +68,15 @@ class TestLogin:
             assert refused.status == 403
         assert setting(daemon, "CORDON_PIDS")["value"] == "128"
 
+    def test_a_cookie_of_another_host_does_not_hide_it(self, daemon):
+        """A host below the daemon's, as sandboxes have them, can set one for the daemon's, which browsers may send first."""
+        session = Session(daemon, key=daemon.key)
+        name, value = session.cookie.split("=")
+        session.cookie = f"a=b; {name}=x; {name}={'0' * len(value)}; {name}={value}; c=d"
+        assert session.request("GET", "/v1/admin/settings").status == 200
+        session.cookie = f"{name}={'0' * len(value)}; {name}{value}; {name}="
+        assert session.request("GET", "/v1/admin/settings").status == 401
+
     def test_logout_ends_it(self, daemon):
         session = Session(daemon, key=daemon.key)
         assert session.request("POST", "/v1/admin/logout").status == 200

@@ -90,31 +90,27 @@ int cordon_session_open(const struct cordon_key_info *key, char cookie[CORDON_SE
     return 0;
 }
 
-/* The value of our cookie in "a=b; cordon_session=…"; its size, 0: none. */
-static size_t find_cookie(const struct cordon_http_request *request, const char **ret)
+/* The value of the next cookie of our name in "a=b; cordon_session=…"; NULL: none. Moves *at behind it. */
+static const char *next_cookie(const char **at, size_t *size)
 {
     static const char name[] = CORDON_SESSION_COOKIE "=";
-    const char *at = cordon_http_header(request, "Cookie");
-    while (at && *at) {
-        at += strspn(at, " ;");
-        size_t size = strcspn(at, ";");
-        if (strncmp(at, name, sizeof name - 1) == 0) {
-            *ret = at + sizeof name - 1;
-            return size - (sizeof name - 1);
+    while (*at && **at) {
+        const char *pair = *at + strspn(*at, " ;");
+        size_t length = strcspn(pair, ";");
+        *at = pair + length;
+        if (strncmp(pair, name, sizeof name - 1) == 0) {
+            *size = length - (sizeof name - 1);
+            return pair + sizeof name - 1;
         }
-        at += size;
     }
-    return 0;
+    return NULL;
 }
 
 /* The lock is held. */
-static struct place *find_place(const struct cordon_http_request *request)
+static struct place *find_by_cookie(const char *text)
 {
-    const char *text;
     unsigned char hash[SHA256_DIGEST_LENGTH];
     uint64_t now = cordon_now_us();
-    if (find_cookie(request, &text) != CORDON_SESSION_TEXT - 1)
-        return NULL;
     hash_cookie(text, CORDON_SESSION_TEXT - 1, hash);
     for (size_t i = 0; i < SESSIONS; i++)
         if (places[i].used && CRYPTO_memcmp(places[i].hash, hash, sizeof hash) == 0 && !is_over(&places[i], now)) {
@@ -122,6 +118,19 @@ static struct place *find_place(const struct cordon_http_request *request)
             return &places[i];
         }
     return NULL;
+}
+
+/* The lock is held. There may be more cookies of the name: a host below ours, as sandboxes have them, can set one for
+ * ours, too. The first that is a session counts. */
+static struct place *find_place(const struct cordon_http_request *request)
+{
+    const char *at = cordon_http_header(request, "Cookie"), *text;
+    struct place *found = NULL;
+    size_t size;
+    while (!found && (text = next_cookie(&at, &size)))
+        if (size == CORDON_SESSION_TEXT - 1)
+            found = find_by_cookie(text);
+    return found;
 }
 
 void cordon_session_close(const struct cordon_http_request *request)
