@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrets are added before there are threads that read (or, by tests, one after the other); readers take no lock: the
- * count is raised only when the entry is whole. */
+/* Readers take no lock: the count is raised only when the entry is whole, and none is taken out while there are any. */
 #include "base/secret.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SECRETS_MAX 64
-
-static char *secrets[SECRETS_MAX];
+static char *secrets[CORDON_SECRETS_MAX];
 static atomic_size_t secret_count;
+static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 
-int cordon_secret_add(const char *text)
+/* The lock is held. */
+static int add(const char *text)
 {
     size_t count = atomic_load(&secret_count);
-    if (!text || strlen(text) < CORDON_SECRET_MIN)
-        return -EINVAL;
     for (size_t i = 0; i < count; i++)
         if (strcmp(secrets[i], text) == 0)
             return 0;
-    if (count == SECRETS_MAX)
+    if (count == CORDON_SECRETS_MAX)
         return -ENOSPC;
     secrets[count] = strdup(text);
     if (!secrets[count])
         return -ENOMEM;
     atomic_store(&secret_count, count + 1);
     return 0;
+}
+
+int cordon_secret_add(const char *text)
+{
+    if (!text || strlen(text) < CORDON_SECRET_MIN)
+        return -EINVAL;
+    (void)pthread_mutex_lock(&adding); /* can't fail for a plain mutex */
+    int r = add(text);
+    (void)pthread_mutex_unlock(&adding);
+    return r;
 }
 
 static void mask_whole(char *text, const char *secret, size_t size)

@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/secret.h"
 
 #define FILE_MAX (1u << 20)
@@ -356,12 +357,17 @@ static void free_settings(struct cordon_settings **settings)
     cordon_settings_free(*settings);
 }
 
-/* Whatever is secret is masked from now on in all that is logged or answered. */
-static void keep_secrets(const struct cordon_settings *settings)
+void cordon_settings_keep_secrets(const struct cordon_settings *settings)
 {
+    bool full = false;
     for (size_t slot = 0; slot < CORDON_SLOT_COUNT; slot++)
         if (settings->slots[slot].set && cordon_setting_rows[cordon_slot_setting(slot)].secret)
-            (void)cordon_secret_add(settings->slots[slot].value.text); /* too short a one is none */
+            full = cordon_secret_add(settings->slots[slot].value.text) == -ENOSPC || full; /* a short one is none */
+    if (full)
+        cordon_log(
+            CORDON_LOG_WARN,
+            "more secrets were set since the start than can be masked: new ones may show in errors and in the log",
+            NULL);
 }
 
 int cordon_settings_load(const struct cordon_settings_input *input, struct cordon_settings **ret,
@@ -380,7 +386,7 @@ int cordon_settings_load(const struct cordon_settings_input *input, struct cordo
         r = cordon_settings_settle(settings, err);
     if (r < 0)
         return r;
-    keep_secrets(settings);
+    cordon_settings_keep_secrets(settings);
     *ret = CORDON_TAKE(settings);
     return 0;
 }

@@ -102,6 +102,7 @@ static int build_version(const struct cordon_settings *loaded, const char *const
         r = cordon_settings_settle(version, err);
     if (r < 0)
         return r;
+    cordon_settings_keep_secrets(version);
     *ret = CORDON_TAKE(version);
     return 0;
 }

@@ -135,6 +135,8 @@ int cordon_settings_unknown(const char *name, const struct cordon_setting_origin
 bool cordon_settings_split(const char *pair, char name[CORDON_SETTING_NAME_SIZE], const char **text);
 /* Defaults, which slot answers for which door, and what must agree. */
 int cordon_settings_settle(struct cordon_settings *settings, struct cordon_error *err);
+/* Whatever is secret is masked from now on in all that is logged or answered. */
+void cordon_settings_keep_secrets(const struct cordon_settings *settings);
 
 const char *cordon_door_name(enum cordon_door door);
 

@@ -2,9 +2,11 @@
 /* The settings: precedence, forms, aliases, conflicts, and what stops a start. */
 #include "core_helper.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/secret.h"
 #include "core/settings_table.h"
 
 static char message[512];
@@ -456,6 +458,30 @@ static void a_trial_is_seen_until_its_end(void **state)
     cordon_settings_free(other);
 }
 
+static void assert_masked(const char *secret)
+{
+    struct cordon_error err = {0};
+    (void)cordon_fail(&err, -EIO, CORDON_ERROR_UNAVAILABLE, "the service said: no such key %s", secret);
+    assert_string_equal(err.message, "the service said: no such key ***");
+}
+
+static void secrets_are_masked_wherever_they_were_set(void **state)
+{
+    const char *stored[] = {"CORDON_E2B_API_KEY=e2b_kept_in_the_store", NULL},
+               *tried[] = {"CORDON_E2B_API_KEY=e2b_of_a_trial", NULL};
+    struct cordon_settings *s = load_settings("CORDON_E2B_API_KEY=e2b_of_the_start", NULL);
+    assert_masked("e2b_of_the_start");
+    cordon_settings_free(s);
+    s = NO_SETTINGS;
+    assert_int_equal(cordon_settings_store(s, stored, NULL), 0);
+    assert_masked("e2b_kept_in_the_store");
+    assert_int_equal(cordon_settings_trial_begin(s, tried, NULL), 0);
+    assert_masked("e2b_of_a_trial");
+    cordon_settings_trial_end();
+    cordon_settings_free(s);
+    cordon_secret_forget();
+}
+
 static void texts_of_a_replaced_version_stay_valid(void **state)
 {
     const char *first[] = {"CORDON_BACKEND=one", NULL}, *second[] = {"CORDON_BACKEND=two", NULL};
@@ -491,6 +517,7 @@ int main(void)
         cmocka_unit_test(an_overridden_stored_value_is_checked_all_the_same),
         cmocka_unit_test(what_an_alias_became_stays_what_it_is),
         cmocka_unit_test(a_trial_is_seen_until_its_end),
+        cmocka_unit_test(secrets_are_masked_wherever_they_were_set),
         cmocka_unit_test(texts_of_a_replaced_version_stay_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
