@@ -22,6 +22,7 @@ sys.path.insert(0, str(HERE))
 
 import egress  # noqa: E402
 import host  # noqa: E402
+import remote  # noqa: E402
 
 PLAIN_IMPORTS = ["", "import json, re\n", "import math, random\n", "import collections, itertools\n", "import datetime\n"]
 
@@ -431,6 +432,9 @@ class Bench:
     def egress(self):
         egress.run(self)
 
+    def remote(self):
+        remote.measure(self)
+
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def close(self):
@@ -452,7 +456,7 @@ def artifact_size(artifact):
 
 
 SECTIONS = ["latency_python", "latency_node", "executor_manager", "throughput", "data_modules", "templates", "stream", "deadline", "transfer", "memory",
-            "kept", "egress", "machines"]
+            "kept", "egress", "remote", "machines"]
 
 
 def about():

@@ -2,14 +2,18 @@
 """Cases for integrations/langflow under Langflow's own sandbox layer (lfx), unmodified, against a daemon. A JSON line a case.
 Those named machine_… need a daemon whose backend exec-sandbox can run."""
 
+import http.server
 import json
 import os
+import subprocess
 import sys
+import tempfile
+import threading
 import traceback
 
 import cordon_langflow.backend
 from lfx.utils import sandbox
-from lfx.utils.sandbox import SandboxUnavailableError, registry, run_code_in_sandbox
+from lfx.utils.sandbox import SandboxExecutionError, SandboxUnavailableError, registry, run_code_in_sandbox
 
 URL = os.environ["LANGFLOW_CORDON_URL"]
 
@@ -86,6 +90,109 @@ def case_the_daemon_judges_by_langflows_rules_as_well():
     refused(lambda: fresh().run("print(1)"), "refused and not run", "hardware-virtualized", "local")
     refused(lambda: fresh(LANGFLOW_CORDON_BACKEND="none").run("print(1)"), "not a hardware-virtualized boundary", "none")
     refused(lambda: fresh(LANGFLOW_CORDON_BACKEND="nowhere").run("print(1)"), "nowhere")
+
+
+PLUGGED = """
+import sys
+from lfx.utils import sandbox
+from lfx.utils.sandbox import SandboxUnavailableError, registry, run_code_in_sandbox
+assert ("cordon" in registry.known_sandbox_backends()) == (sys.argv[1] == "known"), registry.known_sandbox_backends()
+try:
+    print(run_code_in_sandbox("print(1)"))
+except SandboxUnavailableError as error:
+    print(error)
+"""
+
+
+def plugged(listed, known):
+    """What a fresh Langflow says of a run, with the package installed (as metadata that pip would write) and so listed."""
+    with tempfile.TemporaryDirectory() as folder:
+        info = os.path.join(folder, "cordon_langflow-0.1.0.dist-info")
+        os.mkdir(info)
+        with open(os.path.join(info, "METADATA"), "w", encoding="utf-8") as file:
+            file.write("Metadata-Version: 2.1\nName: cordon-langflow\nVersion: 0.1.0\n")
+        with open(os.path.join(info, "entry_points.txt"), "w", encoding="utf-8") as file:
+            file.write("[lfx.sandbox_backends]\ncordon = cordon_langflow.backend:create\n")
+        path = os.pathsep.join([folder, os.environ["PYTHONPATH"]])
+        env = dict(os.environ, PYTHONPATH=path, LANGFLOW_SANDBOX_BACKEND="cordon", LANGFLOW_SANDBOX_BACKEND_PLUGINS=listed)
+        done = subprocess.run([sys.executable, "-s", "-c", PLUGGED, known], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-1500:]
+        return done.stdout
+
+
+def case_lfx_finds_it_by_its_entry_point_only_where_it_is_listed():
+    fresh()
+    told = plugged("cordon", "known")
+    assert "hardware-virtualized" in told and "namespace" in told, told
+    told = plugged("", "unknown")
+    assert "cordon" in told and "hardware-virtualized" not in told, told
+
+
+def case_it_works_in_a_child_though_its_lock_was_held_at_the_fork():
+    backend = fresh()
+    backend._lock.acquire()
+    pid = os.fork()
+    if pid == 0:
+        backend.reset_after_fork()
+        os._exit(0 if backend.capabilities().isolation == "namespace" else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """A daemon that answers a run with what a test says."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status, data = self.server.answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+def answered(status, body):
+    """What a run comes to when the daemon answers so: the result, or the class of the error."""
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answers)
+    server.answer = status, body if isinstance(body, bytes) else json.dumps(body).encode()
+    thread = threading.Thread(target=server.handle_request)
+    thread.start()
+    backend = fresh()
+    os.environ["LANGFLOW_CORDON_URL"] = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        return backend.run("print(1)")
+    except Exception as error:
+        return type(error)
+    finally:
+        thread.join()
+        server.server_close()
+
+
+def case_outcomes_are_told_in_lfxs_own_words():
+    for cause, code, expected in [("exited", 3, 3), ("signalled", 139, 139), ("timeout", -1, -1), ("memory", 137, 137),
+                                  ("output_limit", -1, 137)]:
+        result = answered(200, {"stdout": "so far", "stderr": "", "exit_code": code, "timing": {"run_ms": 12.6},
+                                "outcome": {"cause": cause, "message": "why"}})
+        assert (result.stdout, result.exit_code, result.execution_time_ms) == ("so far", expected, 12), (cause, result)
+        assert result.stderr == ("why" if cause == "output_limit" else ""), (cause, result)
+    for cause, expected in [("refused", SandboxUnavailableError), ("unavailable", SandboxUnavailableError),
+                            ("infrastructure", SandboxExecutionError), ("cancelled", SandboxExecutionError)]:
+        body = {"exit_code": -1, "timing": {"run_ms": 0}, "outcome": {"cause": cause, "message": "why"}}
+        assert answered(200, body) is expected, cause
+
+
+def case_errors_are_lfxs_two_classes():
+    """Unavailable: nothing ran. Execution: something may have."""
+    for status, kind, expected in [
+        (503, "busy", SandboxUnavailableError), (503, "unavailable", SandboxUnavailableError), (403, "refused", SandboxUnavailableError),
+        (401, "unauthenticated", SandboxUnavailableError), (429, "quota_exceeded", SandboxUnavailableError),
+        (400, "invalid_request", SandboxUnavailableError), (500, "infrastructure", SandboxExecutionError),
+    ]:
+        assert answered(status, {"error": {"kind": kind, "message": "why"}}) is expected, kind
+    assert answered(200, b"no json") is SandboxUnavailableError
+    assert answered(502, b"<html>") is SandboxUnavailableError
 
 
 # --- with machines ---
