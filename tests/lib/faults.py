@@ -123,15 +123,22 @@ class Proxy(Faults):
         connection = http.client.HTTPConnection(self.upstream, timeout=120)
         connection.request(request.command, request.path, body, headers)
         answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
         request.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in HOP:
                 request.send_header(name, value)
-        request.send_header("Content-Length", str(len(data)))
+        size = answer.getheader("Content-Length") or ("0" if answer.status == 204 else None)
+        request.send_header(*(("Content-Length", size) if size else ("Transfer-Encoding", "chunked")))
         request.end_headers()
-        request.wfile.write(data)
+        try:
+            while data := answer.read1(65536):
+                self.raw(request, data if size else b"%x\r\n%s\r\n" % (len(data), data))
+            if not size:
+                self.raw(request, b"0\r\n\r\n")
+        except (BrokenPipeError, ConnectionResetError):
+            request.close_connection = True
+        finally:
+            connection.close()
 
 
 class Tunnel:

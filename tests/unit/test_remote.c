@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "backend/remote/e2b_entry.h"
 #include "backend/remote/signature.h"
 #include "backend/remote/tar.h"
 #include "base/secret.h"
@@ -103,11 +104,59 @@ static void addresses_of_this_machine_are_known(void **state)
     assert_false(cordon_url_is_loopback("127.0.0.1"));
 }
 
+/* "name" and "path" within text stand for what there is. */
+static int read_entry(const char *text, struct cordon_e2b_entry *to)
+{
+    struct cordon_value value;
+    assert_int_equal(cordon_value_parse(text, strlen(text), &value, NULL), 0);
+    return cordon_e2b_entry_read(to, &value);
+}
+
+static void a_file_is_read_as_envd_tells_it(void **state)
+{
+    struct cordon_e2b_entry got;
+    assert_int_equal(read_entry("{\"name\":\"a\",\"path\":\"/home/user/a\",\"type\":\"FILE_TYPE_FILE\",\"size\":\"5\","
+                                "\"mode\":33188,\"owner\":\"user\",\"group\":\"g\","
+                                "\"modifiedTime\":\"1970-01-02T00:00:01.25Z\"}",
+                                &got),
+                     0);
+    assert_string_equal(got.entry.path, "/home/user/a");
+    assert_int_equal(got.entry.type, CORDON_FILE_REGULAR);
+    assert_int_equal(got.entry.size, 5);
+    assert_int_equal(got.entry.mode, 0644);
+    assert_int_equal(got.entry.modified_ns, 86401250000000);
+    assert_null(got.entry.target);
+    assert_int_equal(read_entry("{\"name\":\"l\",\"path\":\"/l\",\"type\":\"FILE_TYPE_SYMLINK\",\"size\":7,"
+                                "\"symlinkTarget\":\"/etc\"}",
+                                &got),
+                     0);
+    assert_int_equal(got.entry.type, CORDON_FILE_LINK);
+    assert_int_equal(got.entry.size, 7);
+    assert_string_equal(got.entry.target, "/etc");
+}
+
+static void what_is_no_file_or_lies_is_harmless(void **state)
+{
+    struct cordon_e2b_entry got;
+    static const char *const none[] = {"1", "[]", "{}", "{\"name\":\"a\"}", "{\"name\":1,\"path\":2}"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_true(read_entry(none[i], &got) < 0);
+    assert_int_equal(read_entry("{\"name\":\"a\",\"path\":\"/a\",\"type\":\"FIFO\",\"size\":\"-9\",\"mode\":\"x\","
+                                "\"modifiedTime\":\"yesterday\",\"owner\":[]}",
+                                &got),
+                     0);
+    assert_int_equal(got.entry.type, CORDON_FILE_OTHER);
+    assert_int_equal(got.entry.size, 0);
+    assert_int_equal(got.entry.modified_ns, 0);
+    assert_string_equal(got.entry.owner, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_signature_is_the_documented_one), cmocka_unit_test(an_archive_is_read_as_it_was_written),
-        cmocka_unit_test(a_damaged_archive_is_told), cmocka_unit_test(secrets_are_masked_whoever_speaks),
-        cmocka_unit_test(addresses_of_this_machine_are_known)};
+        cmocka_unit_test(a_damaged_archive_is_told),           cmocka_unit_test(secrets_are_masked_whoever_speaks),
+        cmocka_unit_test(addresses_of_this_machine_are_known), cmocka_unit_test(a_file_is_read_as_envd_tells_it),
+        cmocka_unit_test(what_is_no_file_or_lies_is_harmless)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

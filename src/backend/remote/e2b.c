@@ -9,12 +9,13 @@
  * it, and for UCloud a connection is tried from inside, once every ten minutes.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/builtin.h"
+#include "backend/remote/e2b.h"
+#include "backend/remote/e2b_guest.h"
 #include "backend/remote/envelope.h"
 #include "backend/remote/remote.h"
 #include "base/clock.h"
@@ -22,23 +23,11 @@
 #include "base/json.h"
 #include "base/log.h"
 
-#define ENVD_PORT "49983"
 #define LIFE_SPARE_S 120 /* of a sandbox beyond its run, should nobody end it */
 #define INSIDE_US (600u * 1000000u)
-#define URL_MAX 512
-
-struct kind {
-    const struct cordon_remote_service *service;
-    enum cordon_setting key, template_name, api_url, sandbox_url, life;
-    bool newest; /* knows POST /v2/sandboxes */
-    const char *(*domain)(void);
-    const char *(*scheme)(void);
-    bool (*plain_http)(void); /* was allowed by a setting */
-    uint64_t inside_good_until_us;
-};
 
 struct state {
-    char id[80], token[300], traffic[300], domain[200];
+    struct cordon_e2b_box box;
     struct cordon_http_transfer *transfer;
     struct cordon_buf in, decoded;
     size_t in_used;
@@ -46,191 +35,32 @@ struct state {
     bool ended;
 };
 
-static struct kind e2b_kind, ucloud_kind;
+static struct cordon_e2b_kind ucloud_kind;
 
-static struct kind *kind_of(const struct cordon_run *run)
+static struct cordon_e2b_kind *kind_of(const struct cordon_run *run)
 {
-    return run->service == e2b_kind.service ? &e2b_kind : &ucloud_kind;
+    return run->service == cordon_e2b_kind.service ? &cordon_e2b_kind : &ucloud_kind;
 }
 
-/* --- addresses and headers --- */
-
-static void api_url(const struct kind *kind, char to[URL_MAX], const char *path)
+static struct cordon_http_call within(const struct cordon_run *run, struct cordon_http_call call)
 {
-    const char *set = cordon_remote_text(kind->api_url);
-    size_t size = strlen(set);
-    while (size && set[size - 1] == '/')
-        size--;
-    if (size)
-        (void)snprintf(to, URL_MAX, "%.*s%s", (int)size, set, path); /* a cut one is answered as unknown */
-    else
-        (void)snprintf(to, URL_MAX, "https://api.%.200s%s", kind->domain(), path);
-}
-
-static void envd_url(const struct cordon_run *run, char to[URL_MAX], const char *path)
-{
-    const struct kind *kind = kind_of(run);
-    const struct state *state = run->state;
-    const char *set = cordon_remote_text(kind->sandbox_url);
-    size_t size = strlen(set);
-    while (size && set[size - 1] == '/')
-        size--;
-    if (size)
-        (void)snprintf(to, URL_MAX, "%.*s%s", (int)size, set, path);
-    else
-        (void)snprintf(to, URL_MAX, "%s://" ENVD_PORT "-%s.%.200s%s", kind->scheme(), state->id,
-                       strchr(state->domain, '.') ? state->domain : kind->domain(), path);
-}
-
-#define HEADERS 8
-struct headers {
-    char lines[HEADERS][400];
-    const char *list[HEADERS + 1];
-    size_t count;
-};
-
-static void add(struct headers *to, const char *name, const char *value)
-{
-    if (to->count == HEADERS || !*value)
-        return;
-    (void)snprintf(to->lines[to->count], sizeof *to->lines, "%s: %.340s", name, value);
-    to->list[to->count] = to->lines[to->count];
-    to->list[++to->count] = NULL;
-}
-
-static struct headers *api_headers(const struct kind *kind, struct headers *to)
-{
-    to->count = 0;
-    add(to, "X-API-Key", cordon_remote_text(kind->key));
-    add(to, "Content-Type", "application/json");
-    return to;
-}
-
-static struct headers *envd_headers(const struct cordon_run *run, const char *type, struct headers *to)
-{
-    const struct state *state = run->state;
-    to->count = 0;
-    add(to, "X-Access-Token", state->token);
-    add(to, "E2B-Traffic-Access-Token", state->traffic);
-    add(to, "E2b-Sandbox-Id", state->id);
-    add(to, "E2b-Sandbox-Port", ENVD_PORT);
-    add(to, "Authorization", "Basic dXNlcjo="); /* user, without a password */
-    add(to, "Content-Type", type);
-    if (strstr(type, "connect"))
-        add(to, "Keepalive-Ping-Interval", "50");
-    return to;
+    call.deadline_us = run->deadline_us;
+    call.cancel_fd = run->cancel_fd;
+    return call;
 }
 
 /* --- the sandbox --- */
 
-static void write_create(const struct cordon_run *run, bool newest, struct cordon_buf *to)
-{
-    const struct kind *kind = kind_of(run);
-    struct cordon_json json = {.buf = to};
-    uint64_t needed = run->request->limits.timeout_ms / 1000 + LIFE_SPARE_S;
-    uint64_t life = (uint64_t)cordon_remote_number(kind->life);
-    cordon_json_object_begin(&json);
-    cordon_json_key(&json, "templateID");
-    cordon_json_text(&json, cordon_remote_text(kind->template_name));
-    cordon_json_key(&json, "timeout");
-    cordon_json_uint(&json, life > needed ? life : needed);
-    cordon_json_key(&json, "metadata");
-    cordon_json_object_begin(&json);
-    cordon_json_key(&json, "source");
-    cordon_json_text(&json, "cordon");
-    cordon_json_object_end(&json);
-    if (!newest) {
-        cordon_json_key(&json, "secure");
-        cordon_json_bool(&json, true);
-    }
-    cordon_json_key(&json, "allow_internet_access");
-    cordon_json_bool(&json, run->request->network);
-    cordon_json_object_end(&json);
-}
-
-static int take_created(struct cordon_run *run, const struct cordon_http_answer *answer, struct cordon_error *err)
-{
-    struct cordon_value root;
-    struct state *state = run->state;
-    const char *text = answer->body.data ? answer->body.data : "";
-    bool good =
-        cordon_value_parse(text, answer->body.size, &root, NULL) == 0 &&
-        cordon_value_text(&root, "sandboxID", state->id, sizeof state->id) && *state->id &&
-        strspn(state->id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == strlen(state->id);
-    if (!good) {
-        *state->id = '\0';
-        return cordon_fail(err, -EBADMSG, CORDON_ERROR_UNAVAILABLE, "%s: making a sandbox was answered without its id",
-                           run->service->title);
-    }
-    (void)cordon_value_text(&root, "envdAccessToken", state->token, sizeof state->token); /* "" where there is none */
-    (void)cordon_value_text(&root, "trafficAccessToken", state->traffic, sizeof state->traffic);
-    (void)cordon_value_text(&root, "domain", state->domain, sizeof state->domain);
-    return 0;
-}
-
-static int post_create(struct cordon_run *run, bool newest, struct cordon_http_answer *answer, struct cordon_error *err)
-{
-    char url[URL_MAX];
-    struct headers headers;
-    struct cordon_buf body = CORDON_BUF_INIT(65536);
-    api_url(kind_of(run), url, newest ? "/v2/sandboxes" : "/sandboxes");
-    write_create(run, newest, &body);
-    struct cordon_http_call call = cordon_remote_call(run, "POST", url, api_headers(kind_of(run), &headers)->list);
-    call.body = (struct cordon_bytes){body.data, body.size};
-    call.retry = CORDON_HTTP_RETRY_REFUSED;
-    int r = cordon_http_exchange(&call, answer, err);
-    cordon_buf_done(&body);
-    return r;
-}
-
-/* Asks the control plane for what it made. */
-static int check_denied(struct cordon_run *run, struct cordon_error *err)
-{
-    char url[URL_MAX], path[128];
-    struct headers headers;
-    struct cordon_http_answer answer;
-    struct cordon_value root, told;
-    const struct state *state = run->state;
-    (void)snprintf(path, sizeof path, "/sandboxes/%s", state->id); /* fits */
-    api_url(kind_of(run), url, path);
-    struct cordon_http_call call = cordon_remote_call(run, "GET", url, api_headers(kind_of(run), &headers)->list);
-    call.retry = CORDON_HTTP_RETRY_SAFE;
-    int r = cordon_http_exchange(&call, &answer, err);
-    if (r == 0 && answer.status != 200)
-        r = cordon_remote_refused(run->service, "asking for the sandbox's network", answer.status, &answer.body, err);
-    if (r == 0) {
-        bool denied =
-            cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) == 0 &&
-            cordon_value_member(&root, "allowInternetAccess", &told) && told.kind == CORDON_VALUE_BOOL &&
-            !cordon_value_true(&told);
-        if (!denied)
-            r = cordon_fail(
-                err, -EPERM, CORDON_ERROR_UNAVAILABLE,
-                "%s: a sandbox without network was asked for, and the service does not say that this one has "
-                "none (allowInternetAccess); the code was not run",
-                run->service->title);
-    }
-    cordon_buf_done(&answer.body);
-    return r;
-}
-
 static int create(struct cordon_run *run, struct cordon_error *err)
 {
-    const struct kind *kind = kind_of(run);
-    struct cordon_http_answer answer;
-    int r = post_create(run, kind->newest, &answer, err);
-    if (r == 0 && answer.status == 404 && kind->newest) { /* an older service */
-        cordon_buf_done(&answer.body);
-        r = post_create(run, false, &answer, err);
-    }
-    if (r == 0 && answer.status != 201 && answer.status != 200)
-        r = cordon_remote_refused(run->service, "making a sandbox", answer.status, &answer.body, err);
-    if (r == 0)
-        r = take_created(run, &answer, err);
-    cordon_buf_done(&answer.body);
-    if (r == 0 && !run->request->network)
-        r = check_denied(run, err);
-    return r;
+    struct state *state = run->state;
+    uint64_t needed = run->request->limits.timeout_ms / 1000 + LIFE_SPARE_S;
+    uint64_t life = (uint64_t)cordon_remote_number(kind_of(run)->life);
+    const struct cordon_e2b_wish wish = {.life_s = life > needed ? life : needed,
+                                         .network = run->request->network,
+                                         .deadline_us = run->deadline_us,
+                                         .cancel_fd = run->cancel_fd};
+    return cordon_e2b_make(kind_of(run), &wish, &state->box, err);
 }
 
 static void close_transfer(struct state *state)
@@ -243,84 +73,48 @@ static void close_transfer(struct state *state)
 
 static void destroy(struct cordon_run *run)
 {
-    char url[URL_MAX], path[128];
-    struct headers headers;
-    struct cordon_http_answer answer;
     struct cordon_error err = {0};
     struct state *state = run->state;
     close_transfer(state);
-    if (!*state->id)
-        return;
-    (void)snprintf(path, sizeof path, "/sandboxes/%s", state->id); /* fits */
-    api_url(kind_of(run), url, path);
-    struct cordon_http_call call = cordon_remote_call(run, "DELETE", url, api_headers(kind_of(run), &headers)->list);
-    call.retry = CORDON_HTTP_RETRY_SAFE;
-    int r = cordon_http_exchange(&call, &answer, &err);
-    if (r == 0 && answer.status / 100 != 2 && answer.status != 404)
-        r = cordon_remote_refused(run->service, "ending a sandbox", answer.status, &answer.body, &err);
-    if (r < 0)
+    if (*state->box.id && cordon_e2b_kill(kind_of(run), &state->box, run->deadline_us, run->cancel_fd, &err) < 0)
         cordon_log(CORDON_LOG_WARN, "a sandbox could not be ended; it ends by its own lifetime", "backend",
-                   run->service->name, "sandbox", state->id, "error", err.message, NULL);
-    cordon_buf_done(&answer.body);
+                   run->service->name, "sandbox", state->box.id, "error", err.message, NULL);
+    explicit_bzero(&state->box, sizeof state->box);
 }
 
 /* --- files --- */
 
-static int files_url(const struct cordon_run *run, const char *path, char to[URL_MAX], struct cordon_error *err)
-{
-    struct cordon_buf query = CORDON_BUF_INIT(URL_MAX);
-    (void)cordon_buf_appends(&query, "/files?username=user&path=");
-    (void)cordon_url_encode(&query, path, strlen(path)); /* sticky */
-    if (!query.failed)
-        envd_url(run, to, query.data);
-    int r = query.failed ? cordon_fail_errno(err, -ENAMETOOLONG, "%s: a path", run->service->title) : 0;
-    cordon_buf_done(&query);
-    return r;
-}
-
 static int put(struct cordon_run *run, const char *path, struct cordon_bytes content, struct cordon_error *err)
 {
-    char url[URL_MAX], type[128];
-    struct headers headers;
+    char url[CORDON_E2B_URL], target[CORDON_E2B_URL], type[128];
+    struct cordon_e2b_headers headers;
     struct cordon_http_answer answer;
-    struct cordon_buf body = CORDON_BUF_INIT(content.size + 4096);
-    int r = files_url(run, path, url, err);
+    struct state *state = run->state;
+    int r = cordon_e2b_file_path(kind_of(run), "user", path, target, err);
     if (r < 0)
         return r;
     (void)snprintf(type, sizeof type, "multipart/form-data; boundary=cordon-%s", run->id); /* fits */
-    (void)cordon_buf_appendf(&body,
-                             "--cordon-%s\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n"
-                             "Content-Type: application/octet-stream\r\n\r\n",
-                             run->id);
-    (void)cordon_buf_append(&body, content.data, content.size);
-    (void)cordon_buf_appendf(&body, "\r\n--cordon-%s--\r\n", run->id);
-    if (body.failed) {
-        cordon_buf_done(&body);
-        return cordon_fail_errno(err, -ENOMEM, "%s: sending a file", run->service->title);
-    }
-    struct cordon_http_call call = cordon_remote_call(run, "POST", url, envd_headers(run, type, &headers)->list);
-    call.body = (struct cordon_bytes){body.data, body.size};
-    call.retry = CORDON_HTTP_RETRY_SAFE; /* the same file twice is the same file */
-    r = cordon_http_exchange(&call, &answer, err);
+    struct cordon_http_call call =
+        within(run, cordon_e2b_envd_call(kind_of(run), &state->box, "POST", target, type, url, &headers));
+    r = cordon_e2b_upload(kind_of(run), &call, run->id, content, &answer, err);
     if (r == 0 && answer.status != 200)
         r = cordon_remote_refused(run->service, "sending a file", answer.status, &answer.body, err);
     cordon_buf_done(&answer.body);
-    cordon_buf_done(&body);
     return r;
 }
 
 static int get(struct cordon_run *run, const char *path, struct cordon_error *err)
 {
-    char url[URL_MAX];
-    struct headers headers;
+    char url[CORDON_E2B_URL], target[CORDON_E2B_URL];
+    struct cordon_e2b_headers headers;
     struct state *state = run->state;
     struct cordon_buf none = CORDON_BUF_INIT(0);
     close_transfer(state);
-    int r = files_url(run, path, url, err);
+    int r = cordon_e2b_file_path(kind_of(run), "user", path, target, err);
     if (r < 0)
         return r;
-    struct cordon_http_call call =
-        cordon_remote_call(run, "GET", url, envd_headers(run, "application/octet-stream", &headers)->list);
+    struct cordon_http_call call = within(
+        run, cordon_e2b_envd_call(kind_of(run), &state->box, "GET", target, "application/octet-stream", url, &headers));
     call.answer_max = SIZE_MAX; /* the archive's reader has the limit */
     r = cordon_http_open(&call, &state->transfer, err);
     if (r == 0 && cordon_http_status(state->transfer) != 200)
@@ -373,8 +167,8 @@ static int refuse_open(struct cordon_run *run, struct cordon_error *err)
 
 static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, struct cordon_error *err)
 {
-    char url[URL_MAX], backstop[32];
-    struct headers headers;
+    char url[CORDON_E2B_URL], backstop[32];
+    struct cordon_e2b_headers headers;
     struct state *state = run->state;
     struct cordon_buf json = CORDON_BUF_INIT(65536), body = CORDON_BUF_INIT(65536 + 16);
     close_transfer(state);
@@ -383,21 +177,16 @@ static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, 
     state->ended = false;
     state->pid = 0;
     write_start(command, &json);
-    envd_url(run, url, "/process.Process/Start");
-    (void)envd_headers(run, "application/connect+json", &headers);
-    add(&headers, "Connect-Protocol-Version", "1");
-    const char *list[HEADERS + 2];
-    memcpy(list, headers.list, sizeof headers.list);
-    (void)snprintf(backstop, sizeof backstop, "Connect-Timeout-Ms: %llu",
-                   (unsigned long long)limit_ms + 5000); /* fits */
-    if (limit_ms) {
-        list[headers.count] = backstop;
-        list[headers.count + 1] = NULL;
-    }
+    struct cordon_http_call call =
+        within(run, cordon_e2b_envd_call(kind_of(run), &state->box, "POST", "/process.Process/Start",
+                                         "application/connect+json", url, &headers));
+    cordon_e2b_add(&headers, "Connect-Protocol-Version", "1");
+    (void)snprintf(backstop, sizeof backstop, "%llu", (unsigned long long)limit_ms + 5000); /* fits */
+    if (limit_ms)
+        cordon_e2b_add(&headers, "Connect-Timeout-Ms", backstop);
     int r = json.failed || cordon_envelope_put(&body, 0, json.data, json.size) < 0
                 ? cordon_fail_errno(err, -ENOMEM, "%s: starting a process", run->service->title)
                 : 0;
-    struct cordon_http_call call = cordon_remote_call(run, "POST", url, list);
     call.body = (struct cordon_bytes){body.data, body.size};
     call.answer_max = SIZE_MAX; /* the output's limits are held by whoever reads it */
     if (r == 0)
@@ -409,36 +198,6 @@ static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, 
     return r;
 }
 
-/* "signal: killed", as Go has it. */
-static int signal_of(const char *status)
-{
-    static const struct {
-        const char *name;
-        int number;
-    } signals[] = {{"killed", SIGKILL},
-                   {"terminated", SIGTERM},
-                   {"interrupt", SIGINT},
-                   {"aborted", SIGABRT},
-                   {"segmentation fault", SIGSEGV},
-                   {"hangup", SIGHUP},
-                   {"quit", SIGQUIT},
-                   {"bus error", SIGBUS},
-                   {"floating point exception", SIGFPE},
-                   {"illegal instruction", SIGILL},
-                   {"broken pipe", SIGPIPE},
-                   {"alarm clock", SIGALRM},
-                   {"user defined signal 1", SIGUSR1},
-                   {"user defined signal 2", SIGUSR2},
-                   {"CPU time limit exceeded", SIGXCPU},
-                   {"file size limit exceeded", SIGXFSZ}};
-    if (strncmp(status, "signal: ", 8) != 0)
-        return 0;
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (strncmp(status + 8, signals[i].name, strlen(signals[i].name)) == 0)
-            return signals[i].number;
-    return SIGKILL; /* one that it has no name for */
-}
-
 static int take_end(struct state *state, const struct cordon_value *end, struct cordon_remote_output *ret)
 {
     struct cordon_value value;
@@ -448,7 +207,7 @@ static int take_end(struct state *state, const struct cordon_value *end, struct 
     if (cordon_value_member(end, "exitCode", &value) || cordon_value_member(end, "exit_code", &value))
         (void)cordon_value_integer(&value, &code); /* stays 0 */
     (void)cordon_value_text(end, "status", status, sizeof status);
-    ret->signal = code < 0 ? signal_of(status) : 0;
+    ret->signal = code < 0 ? cordon_e2b_signal(status) : 0;
     ret->exit_code = (int)code;
     state->ended = true;
     return 1;
@@ -541,18 +300,18 @@ static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, s
 
 static void exec_kill(struct cordon_run *run)
 {
-    char url[URL_MAX], body[128];
-    struct headers headers;
+    char url[CORDON_E2B_URL], body[128];
+    struct cordon_e2b_headers headers;
     struct cordon_http_answer answer;
     const struct state *state = run->state;
     if (!state->pid)
         return;
     (void)snprintf(body, sizeof body, "{\"process\":{\"pid\":%lld},\"signal\":\"SIGNAL_SIGKILL\"}",
                    (long long)state->pid);
-    envd_url(run, url, "/process.Process/SendSignal");
-    (void)envd_headers(run, "application/json", &headers);
-    add(&headers, "Connect-Protocol-Version", "1");
-    struct cordon_http_call call = cordon_remote_call(run, "POST", url, headers.list);
+    struct cordon_http_call call =
+        within(run, cordon_e2b_envd_call(kind_of(run), &state->box, "POST", "/process.Process/SendSignal",
+                                         "application/json", url, &headers));
+    cordon_e2b_add(&headers, "Connect-Protocol-Version", "1");
     call.body = (struct cordon_bytes){body, strlen(body)};
     (void)cordon_http_exchange(&call, &answer, NULL); /* the sandbox's end does it else */
     cordon_buf_done(&answer.body);
@@ -560,18 +319,14 @@ static void exec_kill(struct cordon_run *run)
 
 /* --- can it run? --- */
 
-static int ask(const struct kind *kind, struct cordon_error *err)
+static int ask(const struct cordon_e2b_kind *kind, struct cordon_error *err)
 {
-    char url[URL_MAX];
-    struct headers headers;
+    char url[CORDON_E2B_URL];
+    struct cordon_e2b_headers headers;
     struct cordon_http_answer answer;
-    api_url(kind, url, "/v2/sandboxes?limit=1");
-    struct cordon_http_call call = {.method = "GET",
-                                    .url = url,
-                                    .headers = api_headers(kind, &headers)->list,
-                                    .deadline_us = cordon_now_us() + 10000000u,
-                                    .cancel_fd = -1,
-                                    .retry = CORDON_HTTP_RETRY_SAFE};
+    struct cordon_http_call call = cordon_e2b_api_call(kind, "GET", "/v2/sandboxes?limit=1", url, &headers);
+    call.deadline_us = cordon_now_us() + 10000000u;
+    call.retry = CORDON_HTTP_RETRY_SAFE;
     int r = cordon_http_exchange(&call, &answer, err);
     if (r == 0 && answer.status != 200)
         r = cordon_remote_refused(kind->service, "asking for the sandboxes", answer.status, &answer.body, err);
@@ -585,7 +340,7 @@ static bool never(void)
 }
 
 /* A key is sent to https, or to this machine. */
-static int check_url(const struct kind *kind, enum cordon_setting id, struct cordon_error *err)
+static int check_url(const struct cordon_e2b_kind *kind, enum cordon_setting id, struct cordon_error *err)
 {
     char text[200];
     const char *url = cordon_remote_text(id);
@@ -598,7 +353,7 @@ static int check_url(const struct kind *kind, enum cordon_setting id, struct cor
     return cordon_remote_unset(kind->service, text, err);
 }
 
-static int check_urls(const struct kind *kind, struct cordon_error *err)
+static int check_urls(const struct cordon_e2b_kind *kind, struct cordon_error *err)
 {
     int r = check_url(kind, kind->api_url, err);
     return r < 0 ? r : check_url(kind, kind->sandbox_url, err);
@@ -614,8 +369,8 @@ static const char *home(void)
 static int e2b_configured(struct cordon_error *err)
 {
     if (!*cordon_remote_text(CORDON_SET_E2B_API_KEY))
-        return cordon_remote_unset(e2b_kind.service, "E2B API key is required (CORDON_E2B_API_KEY)", err);
-    return check_urls(&e2b_kind, err);
+        return cordon_remote_unset(cordon_e2b_kind.service, "E2B API key is required (CORDON_E2B_API_KEY)", err);
+    return check_urls(&cordon_e2b_kind, err);
 }
 
 static const struct cordon_remote_service e2b_service = {
@@ -650,16 +405,16 @@ static const char *https(void)
     return "https";
 }
 
-static struct kind e2b_kind = {.service = &e2b_service,
-                               .key = CORDON_SET_E2B_API_KEY,
-                               .template_name = CORDON_SET_E2B_TEMPLATE,
-                               .api_url = CORDON_SET_E2B_API_URL,
-                               .sandbox_url = CORDON_SET_E2B_SANDBOX_URL,
-                               .life = CORDON_SET_E2B_TIMEOUT_S,
-                               .newest = true,
-                               .domain = e2b_domain,
-                               .scheme = https,
-                               .plain_http = never};
+struct cordon_e2b_kind cordon_e2b_kind = {.service = &e2b_service,
+                                          .key = CORDON_SET_E2B_API_KEY,
+                                          .template_name = CORDON_SET_E2B_TEMPLATE,
+                                          .api_url = CORDON_SET_E2B_API_URL,
+                                          .sandbox_url = CORDON_SET_E2B_SANDBOX_URL,
+                                          .life = CORDON_SET_E2B_TIMEOUT_S,
+                                          .newest = true,
+                                          .domain = e2b_domain,
+                                          .scheme = https,
+                                          .plain_http = never};
 
 static const struct cordon_capabilities *e2b_capabilities(void)
 {
@@ -670,7 +425,8 @@ static const struct cordon_capabilities *e2b_capabilities(void)
     now.struct_size = sizeof now;
     now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
     now.deny_all_egress = true;
-    now.files = now.artifacts = now.streaming = now.network = true;
+    now.files = now.artifacts = now.streaming = now.network = now.guests = true;
+    now.pause = CORDON_PAUSE_MEMORY;
     now.languages = "python,javascript,bash";
     now.max_timeout_s = life > 60 ? (uint32_t)life - 30 : 30;
     return cordon_remote_capabilities(&kept, &now);
@@ -678,7 +434,7 @@ static const struct cordon_capabilities *e2b_capabilities(void)
 
 static int e2b_ask(struct cordon_error *err)
 {
-    return ask(&e2b_kind, err);
+    return ask(&cordon_e2b_kind, err);
 }
 
 static int e2b_probe(struct cordon_error *err)
@@ -701,6 +457,21 @@ const struct cordon_backend cordon_backend_e2b = {
     .run_open = e2b_open,
     .run_next = cordon_remote_run_next,
     .run_close = cordon_remote_run_close,
+    .shutdown = cordon_e2b_guests_shutdown,
+    .guest_create = cordon_e2b_guest_create,
+    .guest_adopt = cordon_e2b_guest_adopt,
+    .guest_release = cordon_e2b_guest_release,
+    .guest_destroy = cordon_e2b_guest_destroy,
+    .guest_pause = cordon_e2b_guest_pause,
+    .guest_resume = cordon_e2b_guest_resume,
+    .guest_condition = cordon_e2b_guest_condition,
+    .guest_watch = cordon_e2b_guest_watch,
+    .guest_execs = cordon_e2b_stream_execs,
+    .guest_open = cordon_e2b_stream_open,
+    .stream_next = cordon_e2b_stream_next,
+    .stream_write = cordon_e2b_stream_write,
+    .stream_control = cordon_e2b_stream_control,
+    .stream_close = cordon_e2b_stream_close,
 };
 
 /* --- ucloud_agent_sandbox --- */
@@ -725,7 +496,7 @@ static int ucloud_configured(struct cordon_error *err)
 static int check_inside(struct cordon_run *run, struct cordon_error *err)
 {
     struct cordon_remote_output output = {0};
-    struct kind *kind = kind_of(run);
+    struct cordon_e2b_kind *kind = kind_of(run);
     if (__atomic_load_n(&kind->inside_good_until_us, __ATOMIC_RELAXED) > cordon_now_us())
         return 0;
     int r = exec(run, INSIDE, 15000, err);
@@ -792,15 +563,15 @@ static const char *ucloud_scheme(void)
     return ucloud_plain() ? "http" : "https";
 }
 
-static struct kind ucloud_kind = {.service = &ucloud_service,
-                                  .key = CORDON_SET_UCLOUD_SANDBOX_API_KEY,
-                                  .template_name = CORDON_SET_UCLOUD_SANDBOX_TEMPLATE,
-                                  .api_url = CORDON_SET_UCLOUD_SANDBOX_API_URL,
-                                  .sandbox_url = CORDON_SET_UCLOUD_SANDBOX_URL,
-                                  .life = CORDON_SET_UCLOUD_SANDBOX_TIMEOUT_S,
-                                  .domain = ucloud_domain,
-                                  .scheme = ucloud_scheme,
-                                  .plain_http = ucloud_plain};
+static struct cordon_e2b_kind ucloud_kind = {.service = &ucloud_service,
+                                             .key = CORDON_SET_UCLOUD_SANDBOX_API_KEY,
+                                             .template_name = CORDON_SET_UCLOUD_SANDBOX_TEMPLATE,
+                                             .api_url = CORDON_SET_UCLOUD_SANDBOX_API_URL,
+                                             .sandbox_url = CORDON_SET_UCLOUD_SANDBOX_URL,
+                                             .life = CORDON_SET_UCLOUD_SANDBOX_TIMEOUT_S,
+                                             .domain = ucloud_domain,
+                                             .scheme = ucloud_scheme,
+                                             .plain_http = ucloud_plain};
 
 static const struct cordon_capabilities *ucloud_capabilities(void)
 {

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept guests of the backend `e2b`, by the same interface as local ones, against our own E2B door: never the live cloud."""
+
+import datetime
+import os
+import signal
+import time
+
+import pytest
+from lib import host
+from lib.daemon import Daemon
+from lib.faults import Proxy
+from lib.guest import Guest
+
+
+@pytest.fixture(scope="module")
+def door(nothing_left):
+    with Daemon(pool_python=0, pool_python_data=0, pool_javascript=0, pool_bash=0, pool_guest=1) as made:
+        yield made
+        made.note_cgroups()
+
+
+@pytest.fixture(scope="module")
+def proxy(door):
+    with Proxy(f"http://127.0.0.1:{door.port}") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(door, proxy):
+    """Its local pools are empty: what runs, runs there."""
+    settings = {"E2B_API_URL": proxy.url, "E2B_SANDBOX_URL": proxy.url, "E2B_API_KEY": door.key}
+    with Daemon(pool_python=0, pool_python_data=0, pool_javascript=0, pool_bash=0, pool_guest=0, pool_max=0, **settings) as made:
+        yield made
+        made.note_cgroups()
+
+
+@pytest.fixture
+def guest(daemon):
+    with Guest(daemon, backend="e2b", env={"OWN": "of the guest"}) as made:
+        yield made
+
+
+def there(door):
+    return {row["id"] for row in door.get("/v1/guests").json()["guests"] if row["state"] in ("running", "paused")}
+
+
+def test_programs(guest):
+    done = guest.exec(["sh", "-c", "echo $OWN $MORE; pwd; echo no >&2; exit 3"], env={"MORE": "ä b"}, cwd="/tmp")
+    assert (done["stdout"], done["stderr"], done["exit_code"]) == ("of the guest ä b\n/tmp\n", "no\n", 3), done
+    done = guest.exec(["cat"], stdin="from outside\n")
+    assert (done["stdout"], done["exit_code"]) == ("from outside\n", 0), done
+    done = guest.exec(["sh", "-c", "kill -9 $$"])
+    assert done["outcome"]["cause"] == "signalled" and done["outcome"]["signal"] == 9, done
+    assert guest.exec(["id", "-u"], user="root")["stdout"] == "0\n"
+    assert guest.refused("POST", "/exec", {"command": ["/nowhere/at/all"]})[0] in (400, 404)
+
+
+def test_a_program_ends_at_its_time_and_what_it_wrote_comes(guest):
+    done = guest.exec(["sh", "-c", "echo so far; sleep 100"], timeout_s=1)
+    assert done["outcome"]["cause"] == "timeout" and done["stdout"] == "so far\n", done
+
+
+def test_files(guest):
+    data = bytes(range(256)) * 5000
+    guest.put("deep/in/file.bin", data)
+    assert guest.read("deep/in/file.bin") == data
+    assert guest.exec(["sh", "-c", "wc -c <deep/in/file.bin"])["stdout"].strip() == str(len(data))
+    entries = {row["path"].rsplit("/", 1)[1]: row for row in guest.good("GET", "/entries?path=deep&depth=2")["entries"]}
+    assert set(entries) == {"in", "file.bin"} and entries["file.bin"]["size"] == len(data), entries
+    modified = datetime.datetime.fromisoformat(entries["file.bin"]["modified_at"].replace("Z", "+00:00"))
+    assert abs(modified.timestamp() - time.time()) < 600, entries
+    assert guest.call("POST", "/files/move?path=deep/in/file.bin&target=moved/file").status == 200
+    assert guest.read("moved/file")[:4] == data[:4] and guest.call("GET", "/files?path=deep/in/file.bin").status == 404
+    assert guest.call("POST", "/files/directory?path=moved").status == 409
+    assert guest.call("DELETE", "/files?path=moved").status in (200, 204)
+    assert guest.call("GET", "/files?path=moved/file").status == 404
+    assert guest.call("GET", "/files?path=deep").status == 400, "a directory"
+
+
+def test_programs_go_on_are_listed_and_signalled(guest):
+    pid = guest.good("POST", "/exec", {"command": ["sleep", "100"], "background": True, "tag": "mine"}, status=(200, 201, 202))["pid"]
+    (row,) = [row for row in guest.good("GET", "/exec")["programs"] if row["tag"] == "mine"]
+    assert (row["pid"], row["running"], row["command"]) == (pid, True, ["sleep", "100"]), row
+    assert guest.refused("POST", f"/exec/{pid}/signal", {"signal": "HUP"})[0] == 501
+    guest.good("POST", f"/exec/{pid}/signal", {"signal": "TERM"})
+    assert host.wait_for(lambda: not [row for row in guest.good("GET", "/exec")["programs"] if row["tag"] == "mine"], 30)
+    assert guest.refused("POST", f"/exec/{pid}/signal", {"signal": "TERM"})[0] == 404
+
+
+def test_a_pause_keeps_what_ran(guest, door):
+    pid = guest.exec(["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"])["stdout"].strip()
+    guest.good("POST", "/pause", {})
+    assert guest.show()["state"] == "paused"
+    assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 409
+    guest.good("POST", "/resume", {})
+    assert guest.exec(["kill", "-0", pid])["exit_code"] == 0
+
+
+def test_no_network_unless_it_is_asked_for(guest, proxy):
+    made = [body for method, path, _, body in proxy.requests if method == "POST" and path.endswith("/sandboxes")]
+    assert made and all(b'"allow_internet_access":false' in body for body in made)
+
+
+def test_the_end_of_a_guest_is_the_end_of_its_sandbox(daemon, door):
+    before = there(door)
+    guest = Guest(daemon, backend="e2b")
+    assert len(there(door) - before) == 1
+    guest.close()
+    assert host.wait_for(lambda: there(door) == before, 30)
+    assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
+
+
+def test_a_new_gateway_finds_its_guests_again(daemon):
+    with Guest(daemon, backend="e2b") as guest, Guest(daemon, backend="e2b") as paused:
+        guest.put("kept", b"mine")
+        paused.good("POST", "/pause", {})
+        os.kill(daemon.role("gateway"), signal.SIGKILL)
+        assert daemon.wait_ready()
+        assert host.wait_for(lambda: guest.call("GET", "/files?path=kept").status != 503, 60), "it is looked for"
+        assert guest.show()["state"] == "running" and paused.show()["state"] == "paused"
+        assert guest.read("kept") == b"mine"
+        paused.good("POST", "/resume", {})
+        assert paused.exec(["echo", "again"])["stdout"] == "again\n"
+
+
+def test_a_sandbox_that_went_by_itself_is_told(own, door):
+    """Its lifetime is renewed three times in a lifetime, which is when it shows."""
+    daemon = own(pool_python=0, pool_max=0, E2B_API_URL=f"http://127.0.0.1:{door.port}", E2B_SANDBOX_URL=f"http://127.0.0.1:{door.port}",
+                 E2B_API_KEY=door.key, e2b_timeout_s=60)
+    before = there(door)
+    guest = Guest(daemon, backend="e2b")
+    (sandbox,) = there(door) - before
+    assert door.request("DELETE", f"/v1/guests/{sandbox}").status in (200, 204)
+    assert host.wait_for(lambda: guest.call("GET").json().get("state") == "gone", 60), guest.call("GET")
+    assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
+
+
+def test_what_a_service_refuses_is_an_error_and_leaves_nothing(daemon, proxy, door):
+    before = there(door)
+    for how in ("status_401", "status_429", "cut", "garbage", "wrong_json"):
+        proxy.where, proxy.how = "POST /(v2/)?sandboxes ", how
+        answer = daemon.request("POST", "/v1/guests", {"backend": "e2b"})
+        proxy.how = None
+        assert answer.status == 503 and door.key.encode() not in answer.body, (how, answer)
+    assert there(door) == before
+
+
+def test_what_it_does_not_offer_is_said_so(guest):
+    for method, rest, body in [("GET", "/metrics", None), ("POST", "/cells", {"code": "1"}), ("PUT", "/egress", {"network": True})]:
+        status, kind, message = guest.refused(method, rest, body)
+        assert kind in ("unsupported", "refused", "conflict", "invalid_request"), (rest, status, kind, message)
+        assert status < 500 or status == 501, (rest, status, kind, message)
+
+
+def test_runs_in_it(guest):
+    answer = guest.run("print(6 * 7)")
+    assert answer["stdout"] == "42\n" and answer["outcome"]["cause"] == "exited", answer
