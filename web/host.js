@@ -26,7 +26,7 @@ export async function quotas(main) {
   const place = h('div', { 'aria-live': 'polite' });
   const load = async () => {
     const { limits, keys } = await get('/v1/admin/quotas');
-    const started = (row) => limits.rate_per_minute === null ? '' : used(limits.rate_per_minute - row.rate_left, limits.rate_per_minute);
+    const started = (row) => limits.rate_per_minute === null ? h('span', { class: 'soft' }, 'not limited') : used(limits.rate_per_minute - row.rate_left, limits.rate_per_minute);
     place.replaceChildren(h('div', { class: 'card' }, h('h2', { class: 'first' }, 'Limits of each key'),
       pairs(LIMITS.map(([name, title, setting]) => [title, h('span', {}, limits[name] === null ? 'no limit of its own' : String(limits[name]), ' (',
         h('a', { href: `#settings?${setting}` }, setting), ')')]))),

@@ -26,7 +26,7 @@ function measured(found) {
       '. Policy believes only what was measured where CORDON_REQUIRE_VERIFIED is on.') : null,
     more.length ? banner('warn', `Found wanting, though nothing is declared for it: ${more.map((row) => TITLES[row.name] ?? row.name).join('; ')}.`) : null,
     table(['Capability', 'Declared', 'Measured', 'Evidence'], found.capabilities.map((row) => [TITLES[row.name] ?? row.name, declared(row.declared), verdict(row),
-      row.evidence])),
+      row.evidence || h('span', { class: 'soft' }, 'the probe told nothing')])),
     h('p', { class: 'help' }, `Measured ${time(found.at * 1000)} by version ${found.version}.`));
 }
 

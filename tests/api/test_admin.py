@@ -292,6 +292,13 @@ class TestKeysAndAudit:
             ("key.create", made["id"], "", "run")]
         assert all(re.fullmatch("[0-9a-f]{16}", e["who"]) for e in entries)
 
+    def test_what_a_form_leaves_as_it_is_is_no_change(self, fresh):
+        assert put(fresh, CORDON_PIDS=99, CORDON_MEMORY_MB=200).status == 200
+        assert put(fresh, CORDON_PIDS=99, CORDON_MEMORY_MB=300).status == 200
+        entries = fresh.request("GET", "/v1/admin/audit").json()["entries"]
+        assert [(e["subject"], e["before"], e["after"]) for e in entries] == [
+            ("CORDON_MEMORY_MB", "200", "300"), ("CORDON_MEMORY_MB", "", "200"), ("CORDON_PIDS", "", "99")]
+
     def test_bad_keys(self, daemon):
         assert daemon.request("POST", "/v1/admin/keys", {"scope": "root"}).status == 400
         assert daemon.request("POST", "/v1/admin/keys", {"name": "x" * 64}).status == 400

@@ -35,6 +35,7 @@ export const cases = {
       await goTo(page, title);
       await look(page, title, title.toLowerCase().replace(/\W/g, '-'));
     }
+    await page.setViewportSize({ width: 1440, height: 900 });
     await goTo(page, 'Guests');
     await page.click('button:text-is("Terminal")');
     await page.waitForSelector('.screen:has-text("$")');
