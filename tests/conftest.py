@@ -50,6 +50,13 @@ def pytest_runtest_call(item):
         signal.signal(signal.SIGALRM, before)
 
 
+def machine_settings():
+    """What a daemon needs besides, where CORDON_TEST_BACKENDS has its virtual machines tested, too."""
+    if "exec-sandbox" not in os.environ.get("CORDON_TEST_BACKENDS", "").split(","):
+        return {}
+    return {"vm_image": vmimage.folder(), "allow_software_emulation": True, "vm_cpu_budget_percent": 1000}
+
+
 ROOTS = set()  # control groups that daemons of this session had
 
 
@@ -73,7 +80,7 @@ def nothing_left():
 @pytest.fixture(scope="session")
 def daemon(nothing_left):
     """The shared daemon. Tests that kill parts of it, or need other settings, start one of their own."""
-    with Daemon() as made:
+    with Daemon(**machine_settings()) as made:
         yield made
         made.note_cgroups()
         ROOTS.update(made.roots)
@@ -85,7 +92,7 @@ def own(nothing_left):
     made = []
 
     def start(**options):
-        made.append(Daemon(**options))
+        made.append(Daemon(**{**machine_settings(), **options}))
         return made[-1]
 
     yield start

@@ -55,7 +55,8 @@ struct cordon_capabilities {
     bool network;                  /* can give a run the network at all */
     bool templates;                /* starts guests from named templates */
     bool egress_headers;           /* puts headers into a guest's requests (src/core/egress.h) */
-    const char *egress_ports;      /* with network: the TCP ports that names are reached on, "80,443"; "" or NULL: any */
+    const char *egress_ports; /* with network: the TCP ports that names are reached on, "80,443"; "" or NULL: any */
+    const char *accelerator;  /* of virtual machines: "kvm" or "tcg"; NULL: it makes none */
 };
 
 struct cordon_limits {

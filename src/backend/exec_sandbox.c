@@ -3,7 +3,7 @@
  * `exec-sandbox`: guests are virtual machines of this host, made by the warden (warden/machine.h) and driven by the
  * same agent and protocol as others. Its isolation is what holds: hardware-virtualized where the accelerator was
  * measured to be that, else software-emulated, which policy takes only where the operator said so. Nothing here ever
- * falls back: what is missing is told by probe, and by each run.
+ * falls back: what is missing is told by probe, and by each run. A machine has no network device, so it declares none.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +18,7 @@ static const struct cordon_guest_backend self = {
 
 /* What capabilities() returned stays valid for ever, so there is one set for each word a warden can say. */
 enum { KINDS = (1 << CORDON_GUEST_KIND__COUNT) - 1 };
-static struct cordon_capabilities sets[2][2][KINDS + 1]; /* by hardware, network, languages */
+static struct cordon_capabilities sets[2][KINDS + 1]; /* by hardware, languages */
 static pthread_once_t sets_made = PTHREAD_ONCE_INIT;
 
 static const struct cordon_capabilities unknown = {
@@ -41,15 +41,13 @@ static _Atomic(const struct cordon_capabilities *) newest = &unknown;
 static void make_sets(void)
 {
     for (uint32_t hardware = 0; hardware <= 1; hardware++) {
-        for (uint32_t network = 0; network <= 1; network++) {
-            for (uint32_t kinds = 0; kinds <= KINDS; kinds++) {
-                struct cordon_capabilities *set = &sets[hardware][network][kinds];
-                *set = unknown;
-                if (hardware)
-                    set->isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-                set->network = set->domain_allowlist = network;
-                set->languages = cordon_backend_languages(kinds);
-            }
+        for (uint32_t kinds = 0; kinds <= KINDS; kinds++) {
+            struct cordon_capabilities *set = &sets[hardware][kinds];
+            *set = unknown;
+            if (hardware)
+                set->isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+            set->accelerator = hardware ? "kvm" : "tcg";
+            set->languages = cordon_backend_languages(kinds);
         }
     }
 }
@@ -64,9 +62,8 @@ static const struct cordon_capabilities *get_capabilities(void)
         atomic_store(&newest, &unknown);
     } else {
         bool hardware = hello.machine_accel == CORDON_MACHINE_KVM;
-        bool network = hello.abilities & CORDON_ABLE_MACHINE_NETWORK;
         (void)pthread_once(&sets_made, make_sets); /* can't fail with these arguments */
-        atomic_store(&newest, &sets[hardware][network][hello.machine_languages & KINDS]);
+        atomic_store(&newest, &sets[hardware][hello.machine_languages & KINDS]);
     }
     return atomic_load(&newest);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/registry.h"
 #include "core/reuse.h"
 #include "core/value.h"
 
@@ -195,6 +196,15 @@ static void fill_failure(struct cordon_program *run, const struct cordon_error *
     (void)snprintf(run->outcome.message, sizeof run->outcome.message, "%.250s", err->message);
 }
 
+static void tell_accelerator(struct cordon_program *run, const char *name)
+{
+    const struct cordon_backend *backend;
+    if (cordon_registry_find(name, "", &backend, NULL) < 0)
+        return;
+    const char *accelerator = cordon_registry_capabilities(backend).accelerator;
+    (void)snprintf(run->outcome.accelerator, sizeof run->outcome.accelerator, "%s", accelerator ? accelerator : "");
+}
+
 static void fill_times(struct cordon_program *run)
 {
     uint64_t now = cordon_now_us();
@@ -206,6 +216,7 @@ static void fill_times(struct cordon_program *run)
     if (cordon_guests_info(run->tenant, run->guest, &info, NULL) >= 0) {
         (void)snprintf(run->outcome.backend, sizeof run->outcome.backend, "%s", info->backend);
         run->outcome.isolation = info->isolation;
+        tell_accelerator(run, info->backend);
     }
     cordon_guest_info_free(info);
 }

@@ -52,6 +52,8 @@ static void write_capabilities(struct cordon_json *json, const struct cordon_cap
     write_flag(json, "pids_limit", caps->pids_limit);
     write_flag(json, "cpu_limit", caps->cpu_limit);
     write_flag(json, "agent_protected", caps->agent_protected);
+    cordon_json_key(json, "accelerator");
+    cordon_json_text(json, caps->accelerator);
     cordon_json_key(json, "max_timeout_s");
     cordon_json_uint(json, caps->max_timeout_s);
     write_list(json, "languages", caps->languages);

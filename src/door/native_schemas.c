@@ -89,7 +89,7 @@ static const char backends[] =
     "\"isolation\":" ISOLATIONS ",\"deny_all_egress\":" BOOLEAN ",\"network\":" BOOLEAN ",\"domain_allowlist\":" BOOLEAN ",\"egress_headers\":" BOOLEAN ","
     "\"guests\":" BOOLEAN ",\"files\":" BOOLEAN ",\"artifacts\":" BOOLEAN ",\"streaming\":" BOOLEAN ","
     "\"memory_limit\":" BOOLEAN ",\"pids_limit\":" BOOLEAN ",\"cpu_limit\":" BOOLEAN ",\"agent_protected\":" BOOLEAN ","
-    "\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS ","
+    "\"accelerator\":" STRING_OR_NULL ",\"max_timeout_s\":" INTEGER ",\"languages\":" STRINGS ",\"egress_exceptions\":" STRINGS ","
     "\"egress_ports\":" STRINGS "}},"
     "\"verified\":{\"nullable\":true,\"allOf\":[" REF("Verification") "]}}}}}}";
 

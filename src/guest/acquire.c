@@ -178,8 +178,9 @@ static int gave_up(int r, const struct patience *patience, struct cordon_error *
         return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "the client left before its program was started");
     if (r == 0 && patience->machine)
         return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_BUSY,
-                           "no virtual machine was free within %u s: all that the budget allows are in use "
-                           "(CORDON_VM_MEMORY_BUDGET_MB, CORDON_VM_CPU_BUDGET_PERCENT); try again later",
+                           "no virtual machine was ready within %u s: all that the budget allows are in use "
+                           "(CORDON_VM_MEMORY_BUDGET_MB, CORDON_VM_CPU_BUDGET_PERCENT), or the host is overloaded; "
+                           "try again later",
                            patience->seconds);
     if (r == 0)
         return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE,

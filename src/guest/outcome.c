@@ -79,11 +79,12 @@ static void say_memory(struct cordon_run *run)
     }
     say(outcome, CORDON_CAUSE_MEMORY, 137, "memory_mb");
     outcome->signal = SIGKILL;
-    (void)snprintf(outcome->message, sizeof outcome->message,
-                   "the program needed more than its memory limit of %" PRIu64 " MiB (memory_mb), for which %" PRIu32
-                   " of its processes %s killed",
-                   run->request->limits.memory_bytes >> 20, outcome->oom_kills,
-                   outcome->oom_kills == 1 ? "was" : "were");
+    /* In a machine its kernel and what waits there take their part of the same memory. */
+    const char *what = run->backend.machine ? "more than its virtual machine's memory" : "more than its memory limit";
+    (void)snprintf(
+        outcome->message, sizeof outcome->message,
+        "the program needed %s of %" PRIu64 " MiB (memory_mb), for which %" PRIu32 " of its processes %s killed", what,
+        run->request->limits.memory_bytes >> 20, outcome->oom_kills, outcome->oom_kills == 1 ? "was" : "were");
 }
 
 static void say_signalled(struct cordon_outcome *outcome, int signal)

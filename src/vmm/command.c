@@ -19,8 +19,7 @@ enum {
     CLONE = 1u << CORDON_VMM_CLONE,
     ALL = COLD | TEMPLATE | CLONE,
     TCG = 16,
-    KVM = 32,
-    NETWORK = 64
+    KVM = 32
 };
 
 #define FD(name) "/proc/self/fd/" name
@@ -54,9 +53,7 @@ static const struct {
     {ALL, "-chardev", "socket,id=agent,fd=5"},
     {ALL, "-device", "virtserialport,chardev=agent,name=org.cordon.agent,nr=1"},
     {ALL, "-device", "virtio-rng-device"},
-    {ALL | NETWORK, "-netdev", "tap,id=net,fd=11"},
-    {ALL | NETWORK, "-device", "virtio-net-device,netdev=net,mac=02:00:00:00:00:02"},
-    {ALL, "-chardev", "socket,id=qmp,fd=12"},
+    {ALL, "-chardev", "socket,id=qmp,fd=11"},
     {ALL, "-mon", "chardev=qmp,mode=control"},
     {CLONE, "-incoming", "defer"},
     {CLONE, "-S", NULL},
@@ -65,7 +62,7 @@ static const struct {
 
 static bool stands(unsigned when, const struct cordon_vmm_start *start)
 {
-    if (!(when & 1u << start->make) || (when & NETWORK && !start->network))
+    if (!(when & 1u << start->make))
         return false;
     unsigned accel = start->accel == CORDON_VMM_KVM ? KVM : TCG;
     return !(when & (TCG | KVM)) || when & accel;

@@ -31,7 +31,7 @@
 #include "proto/vm.h"
 #include "vmm/command.h"
 
-#define ANSWER_US 10000000u               /* to a command that does nothing large */
+#define ANSWER_US 30000000u               /* to a command that does nothing large */
 #define FROM_STATE "{\"uri\":\"fd:10\"}"  /* CORDON_VMM_STATE, which QEMU inherits */
 #define TO_STATE "{\"uri\":\"fd:state\"}" /* where it writes it wants a name */
 #define CAPABILITIES                                                                                                   \

@@ -24,9 +24,8 @@ enum cordon_vmm_fd {
     CORDON_VMM_ROOT = 8,   /* the image's root file system */
     CORDON_VMM_RAM = 9,    /* a template's memory; /dev/null of a cold VM */
     CORDON_VMM_STATE = 10, /* and its devices */
-    CORDON_VMM_TAP = 11,   /* the guest's network device; /dev/null: none */
-    CORDON_VMM__END = 12,
-    CORDON_VMM_QMP = 12 /* QEMU's end, of the vmm's own making */
+    CORDON_VMM__END = 11,
+    CORDON_VMM_QMP = 11 /* QEMU's end, of the vmm's own making */
 };
 
 enum cordon_vmm_make {
@@ -42,7 +41,7 @@ struct cordon_vmm_start {
     uint32_t make;      /* enum cordon_vmm_make */
     uint32_t accel;     /* enum cordon_vmm_accel */
     uint32_t memory_mb; /* of the VM */
-    uint32_t kept, network;
+    uint32_t kept;
     uint32_t acpi;    /* 1: the image's kernel finds its devices by ACPI */
     uint32_t disk_mb; /* of what the guest may write */
     uint32_t disk_inodes;

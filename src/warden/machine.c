@@ -18,9 +18,10 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-#define BOOT_US 60000000u
-#define MAKING_US (BOOT_US + 10000000u) /* its vmm gives up before */
-#define LEASE_US 20000000u
+#define BOOT_KVM_US 60000000u
+#define BOOT_TCG_US 240000000u              /* seconds, but on a host that does other things it may take a minute */
+#define MAKING_US (BOOT_TCG_US + 10000000u) /* its vmm gives up before */
+#define LEASE_US 40000000u
 #define PROCESSES 96u /* the vmm's, and QEMU's threads */
 
 static void on_slow(struct cordon_timer *timer)
@@ -153,11 +154,10 @@ static struct cordon_vmm_start describe(const struct cordon_guest *guest)
                                                                                                     : CORDON_VMM_TCG,
                                      .memory_mb = template->memory_mb,
                                      .kept = guest->pool->kind == CORDON_GUEST_KEPT,
-                                     .network = guest->pool->network,
                                      .acpi = machines->found.acpi,
                                      .disk_mb = (uint32_t)(config->disk_bytes >> 20),
                                      .disk_inodes = (uint32_t)config->disk_inodes,
-                                     .boot_us = BOOT_US};
+                                     .boot_us = machines->found.hardware ? BOOT_KVM_US : BOOT_TCG_US};
     (void)snprintf(start.language, sizeof start.language, "%s", languages[guest->pool->kind]); /* these fit */
     (void)snprintf(start.append, sizeof start.append, "%s", machines->found.append);
     (void)snprintf(start.qemu, sizeof start.qemu, "%s", config->qemu);
@@ -201,8 +201,7 @@ static int start_vmm(struct cordon_guest *guest, int control, int guest_end, str
     if (r < 0)
         return r;
     const int fds[CORDON_VMM__END - 3] = {control,          guest->channel, guest_end, machines->kernel,
-                                          machines->initrd, machines->root, ram,       devices,
-                                          warden->null};
+                                          machines->initrd, machines->root, ram,       devices};
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0)
         cordon_machine_child(guest, fds);

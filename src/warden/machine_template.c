@@ -276,7 +276,7 @@ static void make_room(struct cordon_machines *machines)
 }
 
 static struct cordon_machine_template *add(struct cordon_machines *machines, enum cordon_guest_kind kind,
-                                           uint32_t memory_mb, bool network)
+                                           uint32_t memory_mb)
 {
     if (machines->template_count >= CORDON_MACHINE_TEMPLATES_MAX && !evict(machines)) {
         make_room(machines);
@@ -289,7 +289,7 @@ static struct cordon_machine_template *add(struct cordon_machines *machines, enu
     template->memory_mb = memory_mb;
     template->ram = template->devices = template->coming_ram = template->coming_devices = -1;
     template->rest.on_due = on_rested;
-    cordon_pool_init_machine(&template->pool, template, kind, network);
+    cordon_pool_init_machine(&template->pool, template, kind);
     template->next = machines->templates;
     machines->templates = template;
     machines->template_count++;
@@ -297,12 +297,12 @@ static struct cordon_machine_template *add(struct cordon_machines *machines, enu
 }
 
 static struct cordon_machine_template *find(struct cordon_machines *machines, enum cordon_guest_kind kind,
-                                            uint32_t memory_mb, bool network)
+                                            uint32_t memory_mb)
 {
     for (struct cordon_machine_template *at = machines->templates; at; at = at->next)
-        if (at->pool.kind == kind && at->memory_mb == memory_mb && at->pool.network == network)
+        if (at->pool.kind == kind && at->memory_mb == memory_mb)
             return at;
-    return add(machines, kind, memory_mb, network);
+    return add(machines, kind, memory_mb);
 }
 
 void cordon_machine_acquire(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take)
@@ -329,7 +329,7 @@ void cordon_machine_acquire(struct cordon_warden *warden, const struct cordon_wa
         cordon_peer_refuse(lease, -EPERM, why);
         return;
     }
-    struct cordon_machine_template *template = find(machines, kind_of(request->kind), memory_mb, request->network);
+    struct cordon_machine_template *template = find(machines, kind_of(request->kind), memory_mb);
     if (!template) {
         cordon_peer_refuse(lease, -EAGAIN, "machines of too many different memory sizes are in use at once");
         return;

@@ -550,11 +550,10 @@ void cordon_pools_close(struct cordon_template *template, int status, const char
 }
 
 void cordon_pool_init_machine(struct cordon_pool *pool, struct cordon_machine_template *template,
-                              enum cordon_guest_kind kind, bool network)
+                              enum cordon_guest_kind kind)
 {
     struct cordon_warden *warden = template->warden;
-    *pool = (struct cordon_pool){
-        .warden = warden, .template = &warden->base, .machine = template, .kind = kind, .network = network};
+    *pool = (struct cordon_pool){.warden = warden, .template = &warden->base, .machine = template, .kind = kind};
     pool->rest.on_due = on_rested;
     pool->shrink.on_due = on_shrink;
     pool->later.on_due = on_rested;

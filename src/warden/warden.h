@@ -364,7 +364,7 @@ bool cordon_pools_wait(const struct cordon_template *template); /* does somebody
 void cordon_pools_step(struct cordon_warden *warden);
 void cordon_pools_done(struct cordon_warden *warden);
 void cordon_pool_init_machine(struct cordon_pool *pool, struct cordon_machine_template *template,
-                              enum cordon_guest_kind kind, bool network);
+                              enum cordon_guest_kind kind);
 void cordon_pool_close(struct cordon_pool *pool, int status, const char *why);
 /* What a machine was to be leased to: it waits again, or was answered. */
 void cordon_pool_take_back(struct cordon_acquire *acquire, const char *why);

@@ -133,9 +133,9 @@ static void machines_are_what_their_accelerator_is(void **state)
     assert_true(caps->deny_all_egress && caps->memory_limit && caps->guests);
     assert_false(caps->network || caps->domain_allowlist);
     assert_int_equal(cordon_backend_exec_sandbox.probe(&err), 0);
-    hello.abilities = CORDON_ABLE_MACHINE_NETWORK;
-    assert_true(cordon_backend_exec_sandbox.capabilities()->domain_allowlist);
+    assert_string_equal(caps->accelerator, "kvm");
     hello.machine_accel = CORDON_MACHINE_TCG;
+    assert_string_equal(cordon_backend_exec_sandbox.capabilities()->accelerator, "tcg");
     assert_int_equal(cordon_backend_exec_sandbox.capabilities()->isolation, CORDON_ISOLATION_SOFTWARE_EMULATED);
     hello.machine_accel = CORDON_MACHINE_KVM; /* it is there, but no machine can be made: nothing strong is promised */
     hello.machine_status = -ENOENT;

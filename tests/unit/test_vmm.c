@@ -323,10 +323,10 @@ static void test_command(void **state)
     assert_non_null(strstr(after(&command, "-append", 0), "cordon.mode=run cordon.language=python"));
     assert_non_null(strstr(after(&command, "-append", 0), "tsc=reliable"));
     assert_non_null(strstr(after(&command, "-sandbox", 0), "spawn=deny"));
-    assert_null(after(&command, "-netdev", 0)); /* none unless it was asked for: not even a device */
+    assert_null(after(&command, "-netdev", 0));
     cordon_vmm_command_done(&command);
     start.make = CORDON_VMM_TEMPLATE;
-    start.network = start.kept = 1;
+    start.kept = 1;
     start.accel = CORDON_VMM_KVM;
     assert_int_equal(cordon_vmm_command(&start, &command), 0);
     assert_null(after(&command, "-incoming", 0));
@@ -334,7 +334,6 @@ static void test_command(void **state)
     assert_null(after(&command, "-accel", 1));
     assert_non_null(strstr(after(&command, "-object", 0), "share=on"));
     assert_non_null(strstr(after(&command, "-append", 0), "cordon.mode=kept cordon.language=none"));
-    assert_non_null(after(&command, "-netdev", 0));
     cordon_vmm_command_done(&command);
 }
 
