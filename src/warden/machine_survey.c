@@ -246,11 +246,14 @@ static void settle(struct cordon_machines *machines)
 {
     const struct cordon_machine_survey *found = &machines->found;
     machines->surveys++;
+    /* At its start nobody has asked for one yet, and most hosts have no image; who asks is told in the answer. */
+    bool asked = machines->surveys > 1;
     if (found->status < 0)
-        cordon_log(CORDON_LOG_WARN, "backend exec-sandbox can not run", "why", found->why, NULL);
-    else
-        cordon_log(CORDON_LOG_INFO, "backend exec-sandbox can run", "accelerator", found->hardware ? "kvm" : "tcg",
+        cordon_log(asked ? CORDON_LOG_WARN : CORDON_LOG_DEBUG, "backend exec-sandbox can not run", "why", found->why,
                    NULL);
+    else
+        cordon_log(machines->warden->config.oneshot ? CORDON_LOG_DEBUG : CORDON_LOG_INFO,
+                   "backend exec-sandbox can run", "accelerator", found->hardware ? "kvm" : "tcg", NULL);
     cordon_machines_stale(machines, found->status);
     answer_askers(machines);
 }
