@@ -104,7 +104,6 @@ const struct cordon_backend cordon_backend_exec_sandbox = {
     .guest_network = cordon_kept_network,
     .guest_egress = cordon_kept_egress,
     .guest_execs = cordon_kept_execs,
-    .guest_port = cordon_kept_port,
     .guest_open = cordon_kept_open,
     .stream_next = cordon_kept_stream_next,
     .stream_write = cordon_kept_stream_write,
