@@ -231,6 +231,7 @@ struct cordon_session {
     struct cordon_egress *egress;
     char guest[32];
     struct cordon_source control; /* to the gateway */
+    int touched;                  /* eventfd; -1: written */
     struct cordon_session_socket sockets[CORDON_EGRESS_SOCKETS];
     struct cordon_egress_policy policy;
     struct cordon_names names;
@@ -244,9 +245,10 @@ struct cordon_session {
     struct cordon_session *previous, *next;
 };
 
-/* Takes the session's end and the sockets (-1: absent), on failure too. policy: its text. */
+/* Takes the session's end, the eventfd and the sockets (-1: absent), on failure too. policy: its text. */
 int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, const char *policy,
-                             size_t policy_size, int end_take, int sockets_take[CORDON_EGRESS_SOCKETS]);
+                             size_t policy_size, int end_take, int touched_take,
+                             int sockets_take[CORDON_EGRESS_SOCKETS]);
 void cordon_egress_guest_close(struct cordon_session *session);
 /* True while the guest asks no more than its share; cost: of a question, 1 where nothing is known of its answer. */
 bool cordon_egress_guest_may_ask(struct cordon_session *session, double cost);

@@ -30,6 +30,7 @@
 #define FDS_OF_PROCESS 256u
 #define FDS_OF_CONNECTION 4u
 #define OPENS_A_TURN 32
+#define NICE (-5)
 
 static void close_sessions(struct cordon_egress *egress)
 {
@@ -49,15 +50,16 @@ static bool take_open(struct cordon_egress *egress, const struct cordon_egress_o
                       size_t policy_size, int *fds, size_t nfds)
 {
     int sockets[CORDON_EGRESS_SOCKETS] = {-1, -1, -1, -1, -1, -1};
-    size_t used = 1;
+    size_t used = 2;
     for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
         if (open->sockets & 1u << i && used < nfds)
             sockets[i] = CORDON_TAKE_FD(fds[used]), used++;
-    bool fits =
-        open->version == CORDON_EGRESS_VERSION && nfds && used == nfds && !(open->sockets >> CORDON_EGRESS_SOCKETS);
+    bool fits = open->version == CORDON_EGRESS_VERSION && nfds >= 2 && used == nfds &&
+                !(open->sockets >> CORDON_EGRESS_SOCKETS);
     int r = -EBADMSG;
     if (fits)
-        r = cordon_egress_guest_open(egress, open, policy, policy_size, CORDON_TAKE_FD(fds[0]), sockets);
+        r = cordon_egress_guest_open(egress, open, policy, policy_size, CORDON_TAKE_FD(fds[0]), CORDON_TAKE_FD(fds[1]),
+                                     sockets);
     for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
         cordon_close(&sockets[i]);
     if (r < 0)
@@ -70,7 +72,7 @@ static bool receive(struct cordon_egress *egress, bool *more)
 {
     static char message[sizeof(struct cordon_egress_open) + CORDON_EGRESS_TEXT_MAX];
     struct cordon_egress_open open = {0};
-    int fds[1 + CORDON_EGRESS_SOCKETS];
+    int fds[CORDON_EGRESS_OPEN_FDS];
     size_t nfds = sizeof fds / sizeof *fds;
     for (size_t i = 0; i < nfds; i++)
         fds[i] = -1;
@@ -229,11 +231,13 @@ static int take_descriptors(struct cordon_egress *egress, struct cordon_error *e
     return r < 0 ? cordon_fail_errno(err, r, "watch descriptor %d", fd) : 0;
 }
 
-/* The relays of busy guests must not be more urgent than the guests. */
+/* The relays of busy guests must not be urgent, as the gateway is. But one thread serves all guests: beside many of
+ * them it gets the weight of three, or a busy host would let their connections wait. */
 static void be_ordinary(void)
 {
     const struct sched_param normal = {0};
     (void)sched_setscheduler(0, SCHED_OTHER, &normal); /* giving up priority is always allowed */
+    (void)setpriority(PRIO_PROCESS, 0, NICE);          /* an ordinary user's stays as it is */
 }
 
 static int confine(uid_t uid, struct cordon_error *err)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -111,9 +112,21 @@ static void on_control(struct cordon_source *source, uint32_t events)
 
 /* --- its sockets --- */
 
+/* Before anything is taken out of a socket: whoever finds the sockets empty then finds this. */
+static void touch(struct cordon_session *session)
+{
+    static const uint64_t one = 1;
+    if (session->touched < 0)
+        return;
+    if (write(session->touched, &one, sizeof one) != sizeof one)
+        cordon_log(CORDON_LOG_ERROR, "a guest's use of the network may not be told", "guest", session->guest, NULL);
+    cordon_close(&session->touched);
+}
+
 static void on_listener(struct cordon_source *source, uint32_t events)
 {
     struct cordon_session_socket *sock = CORDON_OWNER(struct cordon_session_socket, source, source);
+    touch(sock->session);
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
         int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
@@ -125,6 +138,7 @@ static void on_listener(struct cordon_source *source, uint32_t events)
 static void on_datagram(struct cordon_source *source, uint32_t events)
 {
     struct cordon_session_socket *sock = CORDON_OWNER(struct cordon_session_socket, source, source);
+    touch(sock->session);
     cordon_answer_udp(sock->session, sock->which);
 }
 
@@ -185,9 +199,14 @@ static struct cordon_session *new_session(struct cordon_egress *egress, const st
 }
 
 int cordon_egress_guest_open(struct cordon_egress *egress, const struct cordon_egress_open *open, const char *policy,
-                             size_t policy_size, int end_take, int sockets_take[CORDON_EGRESS_SOCKETS])
+                             size_t policy_size, int end_take, int touched_take,
+                             int sockets_take[CORDON_EGRESS_SOCKETS])
 {
     struct cordon_session *session = new_session(egress, open);
+    if (session)
+        session->touched = touched_take;
+    else
+        cordon_close(&touched_take);
     int r = session ? cordon_egress_policy_read(policy, policy_size, &session->policy, NULL) : -ENOMEM;
     if (r == 0)
         r = watch_sockets(session, sockets_take);
@@ -206,6 +225,7 @@ void cordon_egress_guest_close(struct cordon_session *session)
 {
     struct cordon_egress *egress = session->egress;
     cordon_source_close(&egress->loop, &session->control);
+    cordon_close(&session->touched);
     for (size_t i = 0; i < CORDON_EGRESS_SOCKETS; i++)
         cordon_source_close(&egress->loop, &session->sockets[i].source);
     while (session->jobs)

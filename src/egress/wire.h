@@ -3,10 +3,11 @@
  * What the gateway and the egress process say to each other, over SEQPACKET sockets (docs/protocol/egress.md).
  *
  * On the egress process's main socket only OPEN is said, with the first policy's text behind it and with descriptors:
- * the egress end of a fresh pair, the *session*, and the guest's sockets, which the warden opened in its network
- * namespace. It is not answered: whatever the guest does is judged by that policy, however soon it comes. On the
- * session: the gateway sends a request (one byte, for SET the policy's text behind it), egress answers each. The
- * session lives as long as the gateway holds its end; its end cuts all of the guest's connections.
+ * the egress end of a fresh pair, the *session*; an eventfd, which egress makes readable before it first takes anything
+ * out of a socket, so that nothing has to be asked of a guest that said nothing; and the guest's sockets, which the
+ * warden opened in its network namespace. It is not answered: whatever the guest does is judged by that policy, however
+ * soon it comes. On the session: the gateway sends a request (one byte, for SET the policy's text behind it), egress
+ * answers each. The session lives as long as the gateway holds its end; its end cuts all of the guest's connections.
  */
 #ifndef CORDON_EGRESS_WIRE_H
 #define CORDON_EGRESS_WIRE_H
@@ -15,7 +16,7 @@
 
 #include "core/egress.h"
 
-#define CORDON_EGRESS_VERSION 2u
+#define CORDON_EGRESS_VERSION 3u
 
 /* In the order in which they are attached; a host without IPv6 has no …6. */
 enum cordon_egress_socket {
@@ -27,6 +28,8 @@ enum cordon_egress_socket {
     CORDON_EGRESS_UDP6,
     CORDON_EGRESS_SOCKETS
 };
+
+#define CORDON_EGRESS_OPEN_FDS (2 + CORDON_EGRESS_SOCKETS)
 
 struct cordon_egress_open {
     uint32_t version;
