@@ -297,7 +297,9 @@ def test_nobody_is_shown_it(daemon, lab):
 def test_it_outlives_the_gateway_and_can_be_replaced(lab):
     with lab.daemon(egress_ca=True, SSL_CERT_FILE=os.path.join(lab.folder, "ca.pem"), guest_disk_mb=64) as made:
         fields = {"network": True, "allowed_domains": RULES, "egress_headers": HEADERS}
-        guest = made.request("POST", "/v1/guests", fields).json()
+        answer = made.request("POST", "/v1/guests", fields)
+        assert answer.status == 201, (answer, made.log()[-2500:])
+        guest = answer.json()
         path = f"/v1/guests/{guest['id']}"
         fetch = {"command": "curl -sS -m 8 https://allowed.test/bytes/1", "timeout_s": 30}
 
