@@ -22,11 +22,11 @@ pytestmark = [
 
 
 def make_template(image, folder, language, memory=256):
-    template = {"ram": os.path.join(folder, language + ".ram"), "state": os.path.join(folder, language + ".state")}
+    template = {"ram": os.memfd_create("cordon-test-vm"), "state": os.path.join(folder, language + ".state")}
+    os.ftruncate(template["ram"], memory << 20)
     with vmboot.Machine(image, language=language, memory=memory, save=template) as machine:
         said = machine.ready()
         machine.save(template)
-    os.chmod(template["ram"], 0o400)
     return {**template, "ready": said, "language": language, "memory": memory}
 
 
@@ -42,6 +42,8 @@ def templates(vm_image):
             return made[language]
 
         yield get
+        for template in made.values():
+            os.close(template["ram"])
 
 
 @pytest.fixture

@@ -106,7 +106,8 @@ class Outcome:
 
 
 class Machine:
-    """One QEMU process. incoming: the files of a template (see template()) that it is a copy of."""
+    """One QEMU process. template: what it is a copy of; save: what it is to become. Each is {"ram": memfd, "state": path}; in a
+    file on a disk the memory would wait for the disk, whose other writers may hold it up for minutes."""
 
     def __init__(self, image, mode="run", language="python", memory=256, template=None, save=None):
         self.folder = tempfile.mkdtemp(prefix=PREFIX + "vm-")
@@ -122,7 +123,7 @@ class Machine:
         acpi = "on" if manifest["boot"]["acpi"] else "off"
         console = os.environ.get("CORDON_TEST_VM_CONSOLE")
         ram = template["ram"] if template else save["ram"] if save else None
-        memory_backend = f"memory-backend-file,id=ram,size={memory}M,mem-path={ram},share={'off' if template else 'on'}" if ram \
+        memory_backend = f"memory-backend-file,id=ram,size={memory}M,mem-path=/proc/self/fd/{ram},share={'off' if template else 'on'}" if ram is not None \
             else f"memory-backend-memfd,id=ram,size={memory}M,share=off"
         command = [
             QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-L", "/usr/share/qemu",
@@ -142,7 +143,8 @@ class Machine:
             command += ["-incoming", "defer", "-S"]
         self.log = open(os.path.join(self.folder, "log"), "wb+")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-                                        pass_fds=(theirs.fileno(), qmp.fileno()), close_fds=True)
+                                        pass_fds=[theirs.fileno(), qmp.fileno()] + ([] if ram is None else [ram]),
+                                        close_fds=True)
         theirs.close()
         qmp.close()
         if template:
