@@ -26,7 +26,7 @@
 
 struct state {
     char id[128];
-    struct cordon_http_transfer *transfer;
+    struct cordon_remote_reader reader;
     struct cordon_buf out, errors;
     int exit_code;
     bool timed_out;
@@ -41,9 +41,7 @@ static const struct cordon_remote_service service;
 static void base_url(char to[URL_MAX])
 {
     const char *set = cordon_remote_text(CORDON_SET_AGENTRUN_DATA_ENDPOINT);
-    size_t size = strlen(set);
-    while (size && set[size - 1] == '/')
-        size--;
+    size_t size = cordon_remote_base(set);
     if (size)
         (void)snprintf(to, URL_MAX, "%.*s", (int)size, set); /* a cut one is answered as unknown */
     else
@@ -215,7 +213,7 @@ static void destroy(struct cordon_run *run)
     struct cordon_value data;
     struct cordon_error err = {0};
     struct state *state = run->state;
-    cordon_http_close(CORDON_TAKE(state->transfer));
+    cordon_remote_reader_close(&state->reader);
     cordon_buf_done(&state->out);
     cordon_buf_done(&state->errors);
     if (!*state->id)
@@ -370,7 +368,7 @@ static int get(struct cordon_run *run, const char *path, struct cordon_error *er
     struct signed_call made;
     struct state *state = run->state;
     struct cordon_buf query = CORDON_BUF_INIT(1024), none = CORDON_BUF_INIT(0);
-    cordon_http_close(CORDON_TAKE(state->transfer));
+    cordon_remote_reader_close(&state->reader);
     (void)cordon_buf_appends(&query, "path=");
     (void)cordon_url_encode(&query, path, strlen(path)); /* sticky */
     path_of(run, url_path, "/filesystem/download");
@@ -381,9 +379,9 @@ static int get(struct cordon_run *run, const char *path, struct cordon_error *er
         return r;
     struct cordon_http_call call = cordon_remote_call(run, "GET", made.url, made.headers);
     call.answer_max = SIZE_MAX; /* the archive's reader has the limit */
-    r = cordon_http_open(&call, &state->transfer, err);
-    if (r == 0 && cordon_http_status(state->transfer) != 200)
-        r = cordon_remote_refused(&service, "reading a file", cordon_http_status(state->transfer), &none, err);
+    r = cordon_http_open(&call, &state->reader.transfer, err);
+    if (r == 0 && cordon_http_status(state->reader.transfer) != 200)
+        r = cordon_remote_refused(&service, "reading a file", cordon_http_status(state->reader.transfer), &none, err);
     signed_done(&made);
     return r;
 }
@@ -391,8 +389,7 @@ static int get(struct cordon_run *run, const char *path, struct cordon_error *er
 static int get_next(struct cordon_run *run, struct cordon_bytes *ret, struct cordon_error *err)
 {
     struct state *state = run->state;
-    cordon_http_extend(state->transfer, run->deadline_us);
-    return cordon_http_read(state->transfer, ret, err);
+    return cordon_remote_reader_next(run, &state->reader, ret, err);
 }
 
 /* --- the rest --- */

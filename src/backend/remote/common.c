@@ -190,3 +190,35 @@ struct cordon_http_call cordon_remote_call(const struct cordon_run *run, const c
     return (struct cordon_http_call){
         .method = method, .url = url, .headers = headers, .deadline_us = run->deadline_us, .cancel_fd = run->cancel_fd};
 }
+
+size_t cordon_remote_base(const char *url)
+{
+    size_t size = strlen(url);
+    while (size && url[size - 1] == '/')
+        size--;
+    return size;
+}
+
+void cordon_remote_add(struct cordon_remote_headers *to, const char *name, const char *value)
+{
+    if (to->count == CORDON_REMOTE_HEADERS || !*value)
+        return;
+    (void)snprintf(to->lines[to->count], sizeof *to->lines, "%s: %.340s", name, value); /* a cut key is no key there */
+    to->list[to->count] = to->lines[to->count];
+    to->list[++to->count] = NULL;
+}
+
+void cordon_remote_reader_close(struct cordon_remote_reader *reader)
+{
+    cordon_http_close(CORDON_TAKE(reader->transfer));
+    cordon_buf_done(&reader->in);
+    cordon_buf_done(&reader->decoded);
+    reader->in_used = 0;
+}
+
+int cordon_remote_reader_next(const struct cordon_run *run, struct cordon_remote_reader *reader,
+                              struct cordon_bytes *ret, struct cordon_error *err)
+{
+    cordon_http_extend(reader->transfer, run->deadline_us);
+    return cordon_http_read(reader->transfer, ret, err);
+}

@@ -30,9 +30,7 @@
 
 struct state {
     char id[80];
-    struct cordon_http_transfer *transfer;
-    struct cordon_buf in, decoded;
-    size_t in_used;
+    struct cordon_remote_reader reader;
     bool ended, buffered;                   /* buffered: this server has no streams */
     struct cordon_remote_output waiting[3]; /* of a buffered exec */
     size_t waiting_count, waiting_at;
@@ -54,23 +52,15 @@ static struct {
 static void make_url(char to[URL_MAX], const char *path)
 {
     const char *base = cordon_remote_text(CORDON_SET_CREATEOS_BASE_URL);
-    size_t size = strlen(base);
-    while (size && base[size - 1] == '/')
-        size--;
-    (void)snprintf(to, URL_MAX, "%.*s%s", (int)size, base, path); /* a cut one is answered as unknown */
+    (void)snprintf(to, URL_MAX, "%.*s%s", (int)cordon_remote_base(base), base,
+                   path); /* a cut one is answered as unknown */
 }
 
-struct headers {
-    char key[400];
-    const char *list[3];
-};
-
-static const char *const *make_headers(struct headers *to, const char *type)
+static const char *const *make_headers(struct cordon_remote_headers *to, const char *type)
 {
-    (void)snprintf(to->key, sizeof to->key, "X-Api-Key: %.340s", cordon_remote_text(CORDON_SET_CREATEOS_API_KEY));
-    to->list[0] = to->key;
-    to->list[1] = type;
-    to->list[2] = NULL;
+    to->count = 0;
+    cordon_remote_add(to, "X-Api-Key", cordon_remote_text(CORDON_SET_CREATEOS_API_KEY));
+    cordon_remote_add(to, "Content-Type", type);
     return to->list;
 }
 
@@ -78,10 +68,10 @@ static const char *const *make_headers(struct headers *to, const char *type)
 static int ask_for(struct cordon_http_call *call, const char *what, struct cordon_http_answer *answer,
                    struct cordon_value *data, struct cordon_error *err)
 {
-    struct headers headers;
+    struct cordon_remote_headers headers;
     char status[16] = "";
     struct cordon_value root;
-    call->headers = make_headers(&headers, "Content-Type: application/json");
+    call->headers = make_headers(&headers, "application/json");
     int r = cordon_http_exchange(call, answer, err);
     if (r < 0)
         return r;
@@ -272,27 +262,19 @@ static int create(struct cordon_run *run, struct cordon_error *err)
     return r;
 }
 
-static void close_transfer(struct state *state)
-{
-    cordon_http_close(CORDON_TAKE(state->transfer));
-    cordon_buf_done(&state->in);
-    cordon_buf_done(&state->decoded);
-    state->in_used = 0;
-}
-
 static void destroy(struct cordon_run *run)
 {
     char url[URL_MAX], path[160];
-    struct headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer;
     struct cordon_error err = {0};
     struct state *state = run->state;
-    close_transfer(state);
+    cordon_remote_reader_close(&state->reader);
     if (!*state->id)
         return;
     (void)snprintf(path, sizeof path, "/v1/sandboxes/%s", state->id); /* fits */
     make_url(url, path);
-    struct cordon_http_call call = cordon_remote_call(run, "DELETE", url, make_headers(&headers, NULL));
+    struct cordon_http_call call = cordon_remote_call(run, "DELETE", url, make_headers(&headers, ""));
     call.retry = CORDON_HTTP_RETRY_SAFE;
     int r = cordon_http_exchange(&call, &answer, &err);
     if (r == 0 && answer.status / 100 != 2 && answer.status != 404)
@@ -321,13 +303,13 @@ static int files_url(const struct cordon_run *run, const char *path, char to[URL
 static int put(struct cordon_run *run, const char *path, struct cordon_bytes content, struct cordon_error *err)
 {
     char url[URL_MAX];
-    struct headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer;
     int r = files_url(run, path, url, err);
     if (r < 0)
         return r;
     struct cordon_http_call call =
-        cordon_remote_call(run, "PUT", url, make_headers(&headers, "Content-Type: application/octet-stream"));
+        cordon_remote_call(run, "PUT", url, make_headers(&headers, "application/octet-stream"));
     call.body = content;
     call.retry = CORDON_HTTP_RETRY_SAFE;
     r = cordon_http_exchange(&call, &answer, err);
@@ -340,26 +322,25 @@ static int put(struct cordon_run *run, const char *path, struct cordon_bytes con
 static int get(struct cordon_run *run, const char *path, struct cordon_error *err)
 {
     char url[URL_MAX];
-    struct headers headers;
+    struct cordon_remote_headers headers;
     struct state *state = run->state;
     struct cordon_buf none = CORDON_BUF_INIT(0);
-    close_transfer(state);
+    cordon_remote_reader_close(&state->reader);
     int r = files_url(run, path, url, err);
     if (r < 0)
         return r;
-    struct cordon_http_call call = cordon_remote_call(run, "GET", url, make_headers(&headers, NULL));
+    struct cordon_http_call call = cordon_remote_call(run, "GET", url, make_headers(&headers, ""));
     call.answer_max = SIZE_MAX; /* the archive's reader has the limit */
-    r = cordon_http_open(&call, &state->transfer, err);
-    if (r == 0 && cordon_http_status(state->transfer) != 200)
-        r = cordon_remote_refused(&service, "reading a file", cordon_http_status(state->transfer), &none, err);
+    r = cordon_http_open(&call, &state->reader.transfer, err);
+    if (r == 0 && cordon_http_status(state->reader.transfer) != 200)
+        r = cordon_remote_refused(&service, "reading a file", cordon_http_status(state->reader.transfer), &none, err);
     return r;
 }
 
 static int get_next(struct cordon_run *run, struct cordon_bytes *ret, struct cordon_error *err)
 {
     struct state *state = run->state;
-    cordon_http_extend(state->transfer, run->deadline_us);
-    return cordon_http_read(state->transfer, ret, err);
+    return cordon_remote_reader_next(run, &state->reader, ret, err);
 }
 
 /* --- processes --- */
@@ -385,18 +366,17 @@ static void write_exec(const char *command, bool stream, struct cordon_buf *to)
 static int open_exec(struct cordon_run *run, const char *command, bool stream, struct cordon_error *err)
 {
     char url[URL_MAX], path[160];
-    struct headers headers;
+    struct cordon_remote_headers headers;
     struct state *state = run->state;
     struct cordon_buf body = CORDON_BUF_INIT(65536);
     (void)snprintf(path, sizeof path, "/v1/sandboxes/%s/exec%s", state->id, stream ? "?stream=true" : ""); /* fits */
     make_url(url, path);
     write_exec(command, stream, &body);
-    struct cordon_http_call call =
-        cordon_remote_call(run, "POST", url, make_headers(&headers, "Content-Type: application/json"));
+    struct cordon_http_call call = cordon_remote_call(run, "POST", url, make_headers(&headers, "application/json"));
     call.body = (struct cordon_bytes){body.data, body.size};
     call.answer_max = SIZE_MAX; /* the output's limits are held by whoever reads it */
     int r = body.failed ? cordon_fail_errno(err, -ENOMEM, "CreateOS: starting a process")
-                        : cordon_http_open(&call, &state->transfer, err);
+                        : cordon_http_open(&call, &state->reader.transfer, err);
     cordon_buf_done(&body);
     return r;
 }
@@ -405,8 +385,9 @@ static int refuse_open(struct state *state, struct cordon_error *err)
 {
     struct cordon_buf body = CORDON_BUF_INIT(4096);
     struct cordon_bytes data;
-    unsigned status = cordon_http_status(state->transfer);
-    while (cordon_http_read(state->transfer, &data, NULL) > 0 && cordon_buf_append(&body, data.data, data.size) == 0)
+    unsigned status = cordon_http_status(state->reader.transfer);
+    while (cordon_http_read(state->reader.transfer, &data, NULL) > 0 &&
+           cordon_buf_append(&body, data.data, data.size) == 0)
         continue;
     int r = cordon_remote_refused(&service, "starting a process", status, &body, err);
     if (status >= 500 && status != 501 && err) /* it may have started */
@@ -418,18 +399,18 @@ static int refuse_open(struct state *state, struct cordon_error *err)
 static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, struct cordon_error *err)
 {
     struct state *state = run->state;
-    close_transfer(state);
-    state->in = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX * 2u);
-    state->decoded = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX);
+    cordon_remote_reader_close(&state->reader);
+    state->reader.in = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX * 2u);
+    state->reader.decoded = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX);
     state->ended = false;
     state->waiting_count = state->waiting_at = 0;
     int r = open_exec(run, command, !state->buffered, err);
-    if (r == 0 && !state->buffered && cordon_http_status(state->transfer) == 404) { /* an older server */
-        cordon_http_close(CORDON_TAKE(state->transfer));
+    if (r == 0 && !state->buffered && cordon_http_status(state->reader.transfer) == 404) { /* an older server */
+        cordon_http_close(CORDON_TAKE(state->reader.transfer));
         state->buffered = true;
         r = open_exec(run, command, false, err);
     }
-    if (r == 0 && cordon_http_status(state->transfer) != 200)
+    if (r == 0 && cordon_http_status(state->reader.transfer) != 200)
         r = refuse_open(state, err);
     return r;
 }
@@ -443,13 +424,13 @@ static int fail_stream(struct cordon_error *err, const char *why)
 static int decode(struct state *state, const struct cordon_value *text, struct cordon_bytes *ret,
                   struct cordon_error *err)
 {
-    size_t at = state->decoded.size;
-    char *room = text->kind == CORDON_VALUE_STRING ? cordon_buf_reserve(&state->decoded, text->size) : NULL;
+    size_t at = state->reader.decoded.size;
+    char *room = text->kind == CORDON_VALUE_STRING ? cordon_buf_reserve(&state->reader.decoded, text->size) : NULL;
     ssize_t size = room ? cordon_value_string(text, room) : -EBADMSG;
     if (size < 0)
         return fail_stream(err, "the process's output can not be read");
-    state->decoded.size += (size_t)size;
-    *ret = (struct cordon_bytes){state->decoded.data + at, (size_t)size};
+    state->reader.decoded.size += (size_t)size;
+    *ret = (struct cordon_bytes){state->reader.decoded.data + at, (size_t)size};
     return 0;
 }
 
@@ -460,7 +441,7 @@ static int take_line(struct state *state, const char *text, size_t size, struct 
     struct cordon_value root, value;
     char why[256];
     int64_t code;
-    state->decoded.size = 0;
+    state->reader.decoded.size = 0;
     if (!size)
         return 0;
     if (cordon_value_parse(text, size, &root, NULL) < 0)
@@ -486,15 +467,16 @@ static int take_buffered(struct state *state, struct cordon_error *err)
     struct cordon_value root, data, result, value;
     int64_t code = 0;
     char why[256] = "";
-    state->decoded.max = state->in.size * 2 + 1;
+    state->reader.decoded.max = state->reader.in.size * 2 + 1;
     struct cordon_remote_output *to = state->waiting;
-    if (cordon_value_parse(state->in.data ? state->in.data : "", state->in.size, &root, NULL) < 0 ||
+    if (cordon_value_parse(state->reader.in.data ? state->reader.in.data : "", state->reader.in.size, &root, NULL) <
+            0 ||
         !cordon_value_member(&root, "data", &data) || !cordon_value_member(&data, "result", &result) ||
         !cordon_value_member(&result, "exit_code", &value) || !cordon_value_integer(&value, &code))
         return fail_stream(err, "the answer to a process can not be read");
     if (cordon_value_text(&result, "error", why, sizeof why) && *why)
         return fail_stream(err, why);
-    if (!cordon_buf_reserve(&state->decoded, state->in.size)) /* what points into it must not move */
+    if (!cordon_buf_reserve(&state->reader.decoded, state->reader.in.size)) /* what points into it must not move */
         return fail_stream(err, "no memory for a process's output");
     for (int i = 0; i < 2; i++) {
         if (!cordon_value_member(&result, i ? "stderr" : "stdout", &value))
@@ -513,8 +495,8 @@ static int next_buffered(struct state *state, struct cordon_remote_output *ret, 
 {
     struct cordon_bytes data;
     int r = 0;
-    while (!state->waiting_count && (r = cordon_http_read(state->transfer, &data, err)) > 0)
-        if (cordon_buf_append(&state->in, data.data, data.size) < 0)
+    while (!state->waiting_count && (r = cordon_http_read(state->reader.transfer, &data, err)) > 0)
+        if (cordon_buf_append(&state->reader.in, data.data, data.size) < 0)
             return fail_stream(err, "the answer to a process is too large");
     if (r == 0 && !state->waiting_count)
         r = take_buffered(state, err);
@@ -529,18 +511,18 @@ static int next_buffered(struct state *state, struct cordon_remote_output *ret, 
 static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, struct cordon_error *err)
 {
     struct state *state = run->state;
-    cordon_http_extend(state->transfer, run->deadline_us);
+    cordon_http_extend(state->reader.transfer, run->deadline_us);
     if (state->buffered)
         return next_buffered(state, ret, err);
     for (;;) {
         const char *text;
         size_t size;
         struct cordon_bytes data;
-        cordon_buf_consume(&state->in, state->in_used);
-        state->in_used = 0;
+        cordon_buf_consume(&state->reader.in, state->reader.in_used);
+        state->reader.in_used = 0;
         if (state->ended)
             return 0;
-        int r = cordon_line_next(&state->in, &text, &size, &state->in_used);
+        int r = cordon_line_next(&state->reader.in, &text, &size, &state->reader.in_used);
         if (r < 0)
             return fail_stream(err, "a line of the process's stream is too long");
         if (r > 0) {
@@ -549,12 +531,12 @@ static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, s
                 return r;
             continue;
         }
-        r = cordon_http_read(state->transfer, &data, err);
+        r = cordon_http_read(state->reader.transfer, &data, err);
         if (r < 0)
             return r;
         if (r == 0)
             return fail_stream(err, "the process's stream ended before the process");
-        if (cordon_buf_append(&state->in, data.data, data.size) < 0)
+        if (cordon_buf_append(&state->reader.in, data.data, data.size) < 0)
             return fail_stream(err, "a line of the process's stream is too long");
     }
 }

@@ -28,9 +28,7 @@
 
 struct state {
     struct cordon_e2b_box box;
-    struct cordon_http_transfer *transfer;
-    struct cordon_buf in, decoded;
-    size_t in_used;
+    struct cordon_remote_reader reader;
     int64_t pid;
     bool ended;
 };
@@ -63,19 +61,11 @@ static int create(struct cordon_run *run, struct cordon_error *err)
     return cordon_e2b_make(kind_of(run), &wish, &state->box, err);
 }
 
-static void close_transfer(struct state *state)
-{
-    cordon_http_close(CORDON_TAKE(state->transfer));
-    cordon_buf_done(&state->in);
-    cordon_buf_done(&state->decoded);
-    state->in_used = 0;
-}
-
 static void destroy(struct cordon_run *run)
 {
     struct cordon_error err = {0};
     struct state *state = run->state;
-    close_transfer(state);
+    cordon_remote_reader_close(&state->reader);
     if (*state->box.id && cordon_e2b_kill(kind_of(run), &state->box, run->deadline_us, run->cancel_fd, &err) < 0)
         cordon_log(CORDON_LOG_WARN, "a sandbox could not be ended; it ends by its own lifetime", "backend",
                    run->service->name, "sandbox", state->box.id, "error", err.message, NULL);
@@ -87,7 +77,7 @@ static void destroy(struct cordon_run *run)
 static int put(struct cordon_run *run, const char *path, struct cordon_bytes content, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], target[CORDON_E2B_URL], type[128];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer;
     struct state *state = run->state;
     int r = cordon_e2b_file_path(kind_of(run), "user", path, target, err);
@@ -106,27 +96,27 @@ static int put(struct cordon_run *run, const char *path, struct cordon_bytes con
 static int get(struct cordon_run *run, const char *path, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], target[CORDON_E2B_URL];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct state *state = run->state;
     struct cordon_buf none = CORDON_BUF_INIT(0);
-    close_transfer(state);
+    cordon_remote_reader_close(&state->reader);
     int r = cordon_e2b_file_path(kind_of(run), "user", path, target, err);
     if (r < 0)
         return r;
     struct cordon_http_call call = within(
         run, cordon_e2b_envd_call(kind_of(run), &state->box, "GET", target, "application/octet-stream", url, &headers));
     call.answer_max = SIZE_MAX; /* the archive's reader has the limit */
-    r = cordon_http_open(&call, &state->transfer, err);
-    if (r == 0 && cordon_http_status(state->transfer) != 200)
-        r = cordon_remote_refused(run->service, "reading a file", cordon_http_status(state->transfer), &none, err);
+    r = cordon_http_open(&call, &state->reader.transfer, err);
+    if (r == 0 && cordon_http_status(state->reader.transfer) != 200)
+        r = cordon_remote_refused(run->service, "reading a file", cordon_http_status(state->reader.transfer), &none,
+                                  err);
     return r;
 }
 
 static int get_next(struct cordon_run *run, struct cordon_bytes *ret, struct cordon_error *err)
 {
     struct state *state = run->state;
-    cordon_http_extend(state->transfer, run->deadline_us);
-    return cordon_http_read(state->transfer, ret, err);
+    return cordon_remote_reader_next(run, &state->reader, ret, err);
 }
 
 /* --- processes --- */
@@ -155,9 +145,10 @@ static int refuse_open(struct cordon_run *run, struct cordon_error *err)
     struct state *state = run->state;
     struct cordon_buf body = CORDON_BUF_INIT(4096);
     struct cordon_bytes data;
-    while (cordon_http_read(state->transfer, &data, NULL) > 0 && cordon_buf_append(&body, data.data, data.size) == 0)
+    while (cordon_http_read(state->reader.transfer, &data, NULL) > 0 &&
+           cordon_buf_append(&body, data.data, data.size) == 0)
         continue;
-    unsigned status = cordon_http_status(state->transfer);
+    unsigned status = cordon_http_status(state->reader.transfer);
     int r = cordon_remote_refused(run->service, "starting a process", status, &body, err);
     if (status >= 500 && status != 502 && status != 501) /* 502: no such sandbox; else it may have started */
         err->kind = CORDON_ERROR_INFRASTRUCTURE;
@@ -168,30 +159,30 @@ static int refuse_open(struct cordon_run *run, struct cordon_error *err)
 static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], backstop[32];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct state *state = run->state;
     struct cordon_buf json = CORDON_BUF_INIT(65536), body = CORDON_BUF_INIT(65536 + 16);
-    close_transfer(state);
-    state->in = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX + (256u << 10));
-    state->decoded = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX);
+    cordon_remote_reader_close(&state->reader);
+    state->reader.in = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX + (256u << 10));
+    state->reader.decoded = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX);
     state->ended = false;
     state->pid = 0;
     write_start(command, &json);
     struct cordon_http_call call =
         within(run, cordon_e2b_envd_call(kind_of(run), &state->box, "POST", "/process.Process/Start",
                                          "application/connect+json", url, &headers));
-    cordon_e2b_add(&headers, "Connect-Protocol-Version", "1");
+    cordon_remote_add(&headers, "Connect-Protocol-Version", "1");
     (void)snprintf(backstop, sizeof backstop, "%llu", (unsigned long long)limit_ms + 5000); /* fits */
     if (limit_ms)
-        cordon_e2b_add(&headers, "Connect-Timeout-Ms", backstop);
+        cordon_remote_add(&headers, "Connect-Timeout-Ms", backstop);
     int r = json.failed || cordon_envelope_put(&body, 0, json.data, json.size) < 0
                 ? cordon_fail_errno(err, -ENOMEM, "%s: starting a process", run->service->title)
                 : 0;
     call.body = (struct cordon_bytes){body.data, body.size};
     call.answer_max = SIZE_MAX; /* the output's limits are held by whoever reads it */
     if (r == 0)
-        r = cordon_http_open(&call, &state->transfer, err);
-    if (r == 0 && cordon_http_status(state->transfer) != 200)
+        r = cordon_http_open(&call, &state->reader.transfer, err);
+    if (r == 0 && cordon_http_status(state->reader.transfer) != 200)
         r = refuse_open(run, err);
     cordon_buf_done(&json);
     cordon_buf_done(&body);
@@ -221,16 +212,16 @@ static int take_data(struct cordon_run *run, const struct cordon_value *data, st
     bool out = cordon_value_member(data, "stdout", &text);
     if (!out && !cordon_value_member(data, "stderr", &text))
         return 0;
-    state->decoded.size = 0;
+    state->reader.decoded.size = 0;
     /* base64 has no character that JSON would escape but '/', and that only if it likes */
     cordon_autofree char *plain = malloc(text.size + 1);
     ssize_t size = plain && text.kind == CORDON_VALUE_STRING ? cordon_value_string(&text, plain) : -EBADMSG;
-    if (size < 0 || cordon_buf_unbase64(&state->decoded, plain, (size_t)size) < 0)
+    if (size < 0 || cordon_buf_unbase64(&state->reader.decoded, plain, (size_t)size) < 0)
         return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "%s: the process's output can not be read",
                            run->service->title);
     *ret = (struct cordon_remote_output){.type = out ? CORDON_REMOTE_STDOUT : CORDON_REMOTE_STDERR,
-                                         .data = {state->decoded.data, state->decoded.size}};
-    return state->decoded.size > 0;
+                                         .data = {state->reader.decoded.data, state->reader.decoded.size}};
+    return state->reader.decoded.size > 0;
 }
 
 static int take_trailer(struct cordon_run *run, const struct cordon_value *root, struct cordon_error *err)
@@ -272,21 +263,21 @@ static int take_message(struct cordon_run *run, unsigned flags, const char *text
 static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, struct cordon_error *err)
 {
     struct state *state = run->state;
-    cordon_http_extend(state->transfer, run->deadline_us);
+    cordon_http_extend(state->reader.transfer, run->deadline_us);
     for (;;) {
         unsigned flags;
         const char *text;
         size_t size;
         struct cordon_bytes data;
-        cordon_buf_consume(&state->in, state->in_used);
-        state->in_used = 0;
+        cordon_buf_consume(&state->reader.in, state->reader.in_used);
+        state->reader.in_used = 0;
         if (state->ended)
             return 0;
-        int r = cordon_envelope_next(&state->in, &flags, &text, &size, &state->in_used);
+        int r = cordon_envelope_next(&state->reader.in, &flags, &text, &size, &state->reader.in_used);
         if (r > 0)
             r = take_message(run, flags, text, size, ret, err);
-        else if (r == 0 && (r = cordon_http_read(state->transfer, &data, err)) > 0)
-            r = cordon_buf_append(&state->in, data.data, data.size) < 0 ? -EMSGSIZE : -EAGAIN;
+        else if (r == 0 && (r = cordon_http_read(state->reader.transfer, &data, err)) > 0)
+            r = cordon_buf_append(&state->reader.in, data.data, data.size) < 0 ? -EMSGSIZE : -EAGAIN;
         else if (r == 0)
             return cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE,
                                "%s: the connection ended before the process did", run->service->title);
@@ -301,7 +292,7 @@ static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, s
 static void exec_kill(struct cordon_run *run)
 {
     char url[CORDON_E2B_URL], body[128];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer;
     const struct state *state = run->state;
     if (!state->pid)
@@ -311,7 +302,7 @@ static void exec_kill(struct cordon_run *run)
     struct cordon_http_call call =
         within(run, cordon_e2b_envd_call(kind_of(run), &state->box, "POST", "/process.Process/SendSignal",
                                          "application/json", url, &headers));
-    cordon_e2b_add(&headers, "Connect-Protocol-Version", "1");
+    cordon_remote_add(&headers, "Connect-Protocol-Version", "1");
     call.body = (struct cordon_bytes){body, strlen(body)};
     (void)cordon_http_exchange(&call, &answer, NULL); /* the sandbox's end does it else */
     cordon_buf_done(&answer.body);
@@ -322,7 +313,7 @@ static void exec_kill(struct cordon_run *run)
 static int ask(const struct cordon_e2b_kind *kind, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer;
     struct cordon_http_call call = cordon_e2b_api_call(kind, "GET", "/v2/sandboxes?limit=1", url, &headers);
     call.deadline_us = cordon_now_us() + 10000000u;

@@ -9,7 +9,6 @@
 #include "backend/remote/remote.h"
 
 #define CORDON_E2B_URL 512
-#define CORDON_E2B_HEADERS 10
 
 /* One a backend. */
 struct cordon_e2b_kind {
@@ -29,19 +28,12 @@ struct cordon_e2b_box {
     bool root;                                          /* as whom envd is called: root of the sandbox, else its user */
 };
 
-struct cordon_e2b_headers {
-    char lines[CORDON_E2B_HEADERS][400];
-    const char *list[CORDON_E2B_HEADERS + 1];
-    size_t count;
-};
-void cordon_e2b_add(struct cordon_e2b_headers *to, const char *name, const char *value); /* "": not at all */
-
 /* A call of the control plane, or of a sandbox's envd: url and headers must live as long as it. */
 struct cordon_http_call cordon_e2b_api_call(const struct cordon_e2b_kind *kind, const char *method, const char *path,
-                                            char url[CORDON_E2B_URL], struct cordon_e2b_headers *headers);
+                                            char url[CORDON_E2B_URL], struct cordon_remote_headers *headers);
 struct cordon_http_call cordon_e2b_envd_call(const struct cordon_e2b_kind *kind, const struct cordon_e2b_box *box,
                                              const char *method, const char *path, const char *type,
-                                             char url[CORDON_E2B_URL], struct cordon_e2b_headers *headers);
+                                             char url[CORDON_E2B_URL], struct cordon_remote_headers *headers);
 
 struct cordon_e2b_wish {
     uint64_t life_s;

@@ -14,58 +14,41 @@
 
 /* --- addresses and headers --- */
 
-static size_t without_slashes(const char *set)
-{
-    size_t size = strlen(set);
-    while (size && set[size - 1] == '/')
-        size--;
-    return size;
-}
-
-void cordon_e2b_add(struct cordon_e2b_headers *to, const char *name, const char *value)
-{
-    if (to->count == CORDON_E2B_HEADERS || !*value)
-        return;
-    (void)snprintf(to->lines[to->count], sizeof *to->lines, "%s: %.340s", name, value);
-    to->list[to->count] = to->lines[to->count];
-    to->list[++to->count] = NULL;
-}
-
 struct cordon_http_call cordon_e2b_api_call(const struct cordon_e2b_kind *kind, const char *method, const char *path,
-                                            char url[CORDON_E2B_URL], struct cordon_e2b_headers *headers)
+                                            char url[CORDON_E2B_URL], struct cordon_remote_headers *headers)
 {
     const char *set = cordon_remote_text(kind->api_url);
-    size_t size = without_slashes(set);
+    size_t size = cordon_remote_base(set);
     if (size)
         (void)snprintf(url, CORDON_E2B_URL, "%.*s%s", (int)size, set, path); /* a cut one is answered as unknown */
     else
         (void)snprintf(url, CORDON_E2B_URL, "https://api.%.200s%s", kind->domain(), path);
     headers->count = 0;
-    cordon_e2b_add(headers, "X-API-Key", cordon_remote_text(kind->key));
-    cordon_e2b_add(headers, "Content-Type", "application/json");
+    cordon_remote_add(headers, "X-API-Key", cordon_remote_text(kind->key));
+    cordon_remote_add(headers, "Content-Type", "application/json");
     return (struct cordon_http_call){.method = method, .url = url, .headers = headers->list, .cancel_fd = -1};
 }
 
 struct cordon_http_call cordon_e2b_envd_call(const struct cordon_e2b_kind *kind, const struct cordon_e2b_box *box,
                                              const char *method, const char *path, const char *type,
-                                             char url[CORDON_E2B_URL], struct cordon_e2b_headers *headers)
+                                             char url[CORDON_E2B_URL], struct cordon_remote_headers *headers)
 {
     const char *set = cordon_remote_text(kind->sandbox_url);
-    size_t size = without_slashes(set);
+    size_t size = cordon_remote_base(set);
     if (size)
         (void)snprintf(url, CORDON_E2B_URL, "%.*s%s", (int)size, set, path);
     else
         (void)snprintf(url, CORDON_E2B_URL, "%s://" ENVD_PORT "-%s.%.200s%s", kind->scheme(), box->id,
                        strchr(box->domain, '.') ? box->domain : kind->domain(), path);
     headers->count = 0;
-    cordon_e2b_add(headers, "X-Access-Token", box->token);
-    cordon_e2b_add(headers, "E2B-Traffic-Access-Token", box->traffic);
-    cordon_e2b_add(headers, "E2b-Sandbox-Id", box->id);
-    cordon_e2b_add(headers, "E2b-Sandbox-Port", ENVD_PORT);
-    cordon_e2b_add(headers, "Authorization", box->root ? "Basic cm9vdDo=" : "Basic dXNlcjo="); /* root:, user: */
-    cordon_e2b_add(headers, "Content-Type", type);
+    cordon_remote_add(headers, "X-Access-Token", box->token);
+    cordon_remote_add(headers, "E2B-Traffic-Access-Token", box->traffic);
+    cordon_remote_add(headers, "E2b-Sandbox-Id", box->id);
+    cordon_remote_add(headers, "E2b-Sandbox-Port", ENVD_PORT);
+    cordon_remote_add(headers, "Authorization", box->root ? "Basic cm9vdDo=" : "Basic dXNlcjo="); /* root:, user: */
+    cordon_remote_add(headers, "Content-Type", type);
     if (strstr(type, "connect"))
-        cordon_e2b_add(headers, "Keepalive-Ping-Interval", "50");
+        cordon_remote_add(headers, "Keepalive-Ping-Interval", "50");
     return (struct cordon_http_call){.method = method, .url = url, .headers = headers->list, .cancel_fd = -1};
 }
 
@@ -140,7 +123,7 @@ static int post_create(const struct cordon_e2b_kind *kind, const struct cordon_e
                        struct cordon_http_answer *answer, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_buf body = CORDON_BUF_INIT(1u << 20);
     *answer = (struct cordon_http_answer){0};
     write_create(kind, wish, newest, &body);
@@ -161,7 +144,7 @@ static int check_denied(const struct cordon_e2b_kind *kind, const struct cordon_
                         const struct cordon_e2b_box *box, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], path[128];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer;
     struct cordon_value root, told;
     (void)snprintf(path, sizeof path, "/sandboxes/%s", box->id); /* fits */
@@ -209,7 +192,7 @@ int cordon_e2b_kill(const struct cordon_e2b_kind *kind, const struct cordon_e2b_
                     int cancel_fd, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], path[128];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer;
     (void)snprintf(path, sizeof path, "/sandboxes/%s", box->id); /* fits */
     struct cordon_http_call call = cordon_e2b_api_call(kind, "DELETE", path, url, &headers);

@@ -70,7 +70,7 @@ int cordon_e2b_read_open(struct cordon_stream *stream, const struct cordon_opera
                          struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], target[CORDON_E2B_URL];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_stream_event event;
     int r = cordon_e2b_entries_open(stream, "Stat", operation, true, err);
     if (r == 0 && (cordon_e2b_entries_next(stream, &event, err) != 1 || event.type != CORDON_STREAM_ENTRY))
@@ -137,7 +137,7 @@ int cordon_e2b_read_next(struct cordon_stream *stream, int timeout_ms, struct co
 int cordon_e2b_write_end(struct cordon_stream *stream, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], target[CORDON_E2B_URL], type[128], boundary[32];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer = {0};
     int r = cordon_e2b_file_path(&cordon_e2b_kind, stream->root ? "root" : "user", stream->path, target, err);
     if (r < 0)

@@ -50,7 +50,7 @@ static int about(const struct cordon_e2b_box *box, const char *method, const cha
                  uint64_t patience_us, struct cordon_http_answer *answer, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], path[160];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     (void)snprintf(path, sizeof path, "/sandboxes/%s%s", box->id, rest); /* fits */
     struct cordon_http_call call = cordon_e2b_api_call(&cordon_e2b_kind, method, path, url, &headers);
     call.body = (struct cordon_bytes){body, body ? strlen(body) : 0};
@@ -238,7 +238,7 @@ int cordon_e2b_guest_create(const struct cordon_guest_spec *spec, struct cordon_
 static int find(const char *id, char to[80], struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], path[128];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_http_answer answer;
     struct cordon_value root, key, item;
     (void)snprintf(path, sizeof path, "/v2/sandboxes?metadata=guest%%3D%.40s&state=running%%2Cpaused", id); /* fits */

@@ -118,15 +118,15 @@ static int open_transfer(struct cordon_stream *stream, const char *path, const s
                          uint64_t timeout_ms, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], backstop[32];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_buf body = CORDON_BUF_INIT(message->size + 64);
     struct cordon_e2b_box box = cordon_e2b_guest_box(stream->guest, stream->root);
     struct cordon_http_call call =
         cordon_e2b_envd_call(&cordon_e2b_kind, &box, "POST", path, "application/connect+json", url, &headers);
-    cordon_e2b_add(&headers, "Connect-Protocol-Version", "1");
+    cordon_remote_add(&headers, "Connect-Protocol-Version", "1");
     (void)snprintf(backstop, sizeof backstop, "%llu", (unsigned long long)timeout_ms + BACKSTOP_MS); /* fits */
     if (timeout_ms)
-        cordon_e2b_add(&headers, "Connect-Timeout-Ms", backstop);
+        cordon_remote_add(&headers, "Connect-Timeout-Ms", backstop);
     int r = message->failed || cordon_envelope_put(&body, 0, message->data, message->size) < 0
                 ? cordon_fail_errno(err, -ENOMEM, "E2B: starting a program")
                 : 0;

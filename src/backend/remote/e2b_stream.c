@@ -53,11 +53,11 @@ int cordon_e2b_unary(const struct cordon_stream *stream, const char *path, const
                      struct cordon_http_answer *answer, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL];
-    struct cordon_e2b_headers headers;
+    struct cordon_remote_headers headers;
     struct cordon_e2b_box box = cordon_e2b_guest_box(stream->guest, stream->root);
     struct cordon_http_call call =
         cordon_e2b_envd_call(&cordon_e2b_kind, &box, "POST", path, "application/json", url, &headers);
-    cordon_e2b_add(&headers, "Connect-Protocol-Version", "1");
+    cordon_remote_add(&headers, "Connect-Protocol-Version", "1");
     call.body = (struct cordon_bytes){body->data, body->size};
     call.deadline_us = cordon_now_us() + CORDON_E2B_CALL_US;
     call.answer_max = ANSWER_MAX;

@@ -124,6 +124,29 @@ int cordon_remote_refused(const struct cordon_remote_service *service, const cha
 /* A call within a run: its deadline, its cancel_fd. */
 struct cordon_http_call cordon_remote_call(const struct cordon_run *run, const char *method, const char *url,
                                            const char *const *headers);
+/* How much of an address stands before a path: it without the slashes at its end. */
+size_t cordon_remote_base(const char *url);
+
+/* The headers of one call. */
+#define CORDON_REMOTE_HEADERS 10
+struct cordon_remote_headers {
+    char lines[CORDON_REMOTE_HEADERS][400];
+    const char *list[CORDON_REMOTE_HEADERS + 1]; /* NULL-terminated once one was added */
+    size_t count;
+};
+void cordon_remote_add(struct cordon_remote_headers *to, const char *name, const char *value); /* "": not at all */
+
+/* What a service reads from, piece by piece: a file's bytes, or the messages of a process's stream. */
+struct cordon_remote_reader {
+    struct cordon_http_transfer *transfer;
+    struct cordon_buf in, decoded; /* not yet read as messages; of the newest message */
+    size_t in_used;                /* of `in`, by the newest message */
+};
+void cordon_remote_reader_close(struct cordon_remote_reader *reader);
+/* 1 and the next bytes, as they come, within the run's time. */
+int cordon_remote_reader_next(const struct cordon_run *run, struct cordon_remote_reader *reader,
+                              struct cordon_bytes *ret, struct cordon_error *err);
+
 /* Appends 's' quoted for sh. */
 void cordon_remote_quote(struct cordon_buf *to, const char *text);
 

@@ -90,26 +90,19 @@ static int write_body(const struct cordon_request *request, struct cordon_buf *t
 static void make_url(char to[URL_MAX], const char *path)
 {
     const char *base = cordon_remote_text(CORDON_SET_SELF_MANAGED_ENDPOINT);
-    size_t size = strlen(base);
-    while (size && base[size - 1] == '/')
-        size--;
-    (void)snprintf(to, URL_MAX, "%.*s%s", (int)size, base, path); /* a cut one is answered as unknown */
+    (void)snprintf(to, URL_MAX, "%.*s%s", (int)cordon_remote_base(base), base,
+                   path); /* a cut one is answered as unknown */
 }
 
-struct headers {
-    char token[400];
-    const char *list[3];
-};
-
-static const char *const *make_headers(struct headers *to)
+static const char *const *make_headers(struct cordon_remote_headers *to)
 {
+    char bearer[400];
     const char *token = cordon_remote_text(CORDON_SET_SELF_MANAGED_TOKEN);
-    size_t n = 0;
-    (void)snprintf(to->token, sizeof to->token, "Authorization: Bearer %.340s", token);
-    to->list[n++] = "Content-Type: application/json";
-    if (*token)
-        to->list[n++] = to->token;
-    to->list[n] = NULL;
+    (void)snprintf(bearer, sizeof bearer, "Bearer %.330s", token); /* a cut token is no token there */
+    to->count = 0;
+    cordon_remote_add(to, "Content-Type", "application/json");
+    cordon_remote_add(to, "Authorization", *token ? bearer : "");
+    explicit_bzero(bearer, sizeof bearer);
     return to->list;
 }
 
@@ -152,7 +145,7 @@ static int take_answer(struct cordon_run *run, struct cordon_error *err)
 static int post(struct cordon_run *run, struct cordon_error *err)
 {
     char url[URL_MAX];
-    struct headers headers;
+    struct cordon_remote_headers headers;
     struct state *state = run->state;
     const struct cordon_limits *limits = &run->request->limits;
     struct cordon_buf body = CORDON_BUF_INIT(1u << 30);

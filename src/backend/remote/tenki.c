@@ -39,10 +39,7 @@ static const struct cordon_remote_service service;
 
 static void join(char to[URL_MAX], const char *base, const char *path, const char *method)
 {
-    size_t size = strlen(base);
-    while (size && base[size - 1] == '/')
-        size--;
-    (void)snprintf(to, URL_MAX, "%.*s%s%s", (int)size, base, path, method); /* a cut one is answered as unknown */
+    (void)snprintf(to, URL_MAX, "%.*s%s%s", (int)cordon_remote_base(base), base, path, method); /* cut: is unknown */
 }
 
 /* --- calls --- */
