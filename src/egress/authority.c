@@ -7,6 +7,7 @@
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -314,7 +315,9 @@ SSL *cordon_authority_guest(struct cordon_authority *authority, const char *name
 SSL *cordon_authority_server(struct cordon_authority *authority, const char *name)
 {
     SSL *ssl = SSL_new(authority->servers);
-    if (ssl && SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1) {
+    void *told = (void *)(uintptr_t)name; /* what SSL_set_tlsext_host_name does, which is a macro: it is copied */
+    if (ssl && SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, told) == 1 &&
+        SSL_set1_host(ssl, name) == 1) {
         SSL_set_connect_state(ssl);
         return ssl;
     }
