@@ -439,6 +439,7 @@ def parse(words):
 
 def main():
     arguments = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the daemon and the reference end with us
     try:
         with tempfile.TemporaryDirectory(prefix="cordon-bench-") as work:
             found = rows_of(*measure(arguments, pathlib.Path(work)), arguments)
