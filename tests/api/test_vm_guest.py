@@ -108,7 +108,6 @@ console.log(crypto.webcrypto.getRandomValues(new Uint32Array(2)).join());
 """
 
 
-@pytest.mark.weaken("reseed")
 @pytest.mark.parametrize("language", ["python", pytest.param("javascript", marks=pytest.mark.long)])
 def test_two_copies_share_no_random_numbers(copy, language):
     code = RANDOM if language == "python" else RANDOM_JAVASCRIPT
