@@ -176,7 +176,8 @@ int cordon_work_write(struct cordon_work *work)
     cordon_work_say(work, CORDON_FRAME_BEGAN, "\0\0\0", 4); /* it can be written to */
     r = receive(work, fd);
     if (r < 0) {
-        (void)(there ? ftruncate(fd, 0) : unlink(work->path)); /* half a file is worse than none */
+        int undone = there ? ftruncate(fd, 0) : unlink(work->path); /* half a file is worse than none */
+        (void)undone;                                               /* what came before is to be told */
         return r;
     }
     return entry_and_done(work, work->path);
