@@ -18,7 +18,6 @@
 
 #include "base/fd.h"
 #include "isolate/probe_row.h"
-#include "isolate/steer.h"
 
 void cordon_probe_found(struct cordon_probe *probe, bool ok, const char *fmt, ...)
 {
@@ -118,7 +117,7 @@ static void probe_network(const struct cordon_probe_host *host, struct cordon_pr
 static void probe_ports(const struct cordon_probe_host *host, struct cordon_probe *probe)
 {
     (void)host;
-    int r = geteuid() == 0 ? cordon_steer_probe() : -EPERM;
+    int r = geteuid() == 0 ? cordon_try_steer() : -EPERM;
     if (r == 0)
         cordon_probe_found(probe, true, "a guest with network reaches names on every TCP port");
     else

@@ -35,6 +35,7 @@
 #include "isolate/filter.h"
 #include "isolate/outer.h"
 #include "isolate/slotns.h"
+#include "isolate/steer.h"
 
 #define OWNER 200000001u     /* nobody's uid, as the zygote's */
 #define RANGE 200065536u     /* the ids behind it */
@@ -320,6 +321,11 @@ static int schedule_realtime(void)
 {
     struct sched_param param = {.sched_priority = 1};
     return sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &param) < 0 ? -errno : 0;
+}
+
+int cordon_try_steer(void)
+{
+    return in_child(cordon_steer_probe);
 }
 
 int cordon_try_realtime(void)

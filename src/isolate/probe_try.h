@@ -35,6 +35,7 @@ int cordon_try_filter(void); /* no_new_privs and a filter with a listener */
 int cordon_try_pidfd(void);
 int cordon_try_memfd(void); /* executing one */
 int cordon_try_realtime(void);
+int cordon_try_steer(void); /* giving every TCP port of a namespace to one socket; isolate/steer.h */
 /* Runs a program with its standard output read into text: its exit status, or negative errno (-ETIME: too slow, -EINTR:
  * killed). */
 int cordon_try_program(const char *const argv[], char *text, size_t size);
