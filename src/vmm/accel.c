@@ -157,11 +157,26 @@ static void explain_open(const struct cordon_accelerator *which, struct cordon_a
     }
 }
 
+/* A child that is stuck in the kernel must hold nothing that others wait for: the end of a pipe that stdout is, say. */
+static void keep_only(int device, int output)
+{
+    int low = device < output ? device : output, high = device < output ? output : device;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; null >= 0 && fd <= STDERR_FILENO && fd < low; fd++)
+        (void)dup2(null, fd); /* where it fails it stays as it is */
+    if (low > STDERR_FILENO + 1)
+        (void)syscall(SYS_close_range, STDERR_FILENO + 1u, (unsigned)low - 1, 0u);
+    if (high > low + 1)
+        (void)syscall(SYS_close_range, (unsigned)low + 1, (unsigned)high - 1, 0u);
+    (void)syscall(SYS_close_range, (unsigned)high + 1, ~0u, 0u);
+}
+
 /* Never returns. */
 static void be_child(const struct cordon_accelerator *which, const struct cordon_accel_calls *calls, int device,
                      int output, struct cordon_accel found)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* its limit is the parent's; it can't be without in a live kernel */
+    keep_only(device, output);
     which->examine(calls, device, &found);
     _exit(cordon_write_full(output, &found, sizeof found) < 0);
 }

@@ -214,6 +214,33 @@ static void what_hangs_is_ended(void **state)
     assert_int_equal(errno, ECHILD);
 }
 
+static int speak(int fd, unsigned long request, uintptr_t argument)
+{
+    (void)!write(STDOUT_FILENO, "\1", 1);
+    errno = EINVAL;
+    return -1;
+}
+
+/* One that can't be killed would keep whoever reads our output waiting. */
+static void nothing_of_ours_is_kept_open(void **state)
+{
+    int ends[2], saved = dup(STDOUT_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    fflush(stdout);
+    assert_int_equal(dup2(ends[1], STDOUT_FILENO), STDOUT_FILENO);
+    struct cordon_accel found = try_with(&(struct cordon_accel_calls){open_anything, speak}, "/dev/kvm", LIMIT_MS);
+    fflush(stdout); /* what try_with says */
+    assert_int_equal(dup2(saved, STDOUT_FILENO), STDOUT_FILENO);
+    (void)close(saved);
+    (void)close(ends[1]);
+    char said[4096];
+    ssize_t n;
+    while ((n = read(ends[0], said, sizeof said)) > 0)
+        assert_null(memchr(said, 1, (size_t)n));
+    (void)close(ends[0]);
+    expect(&found, CORDON_ACCEL_UNUSABLE, "");
+}
+
 static int crash(int fd, unsigned long request, uintptr_t argument)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
@@ -334,6 +361,7 @@ int main(void)
         cmocka_unit_test(another_version_is_told),
         cmocka_unit_test(a_machine_that_can_not_be_made_is_told),
         cmocka_unit_test(what_hangs_is_ended),
+        cmocka_unit_test(nothing_of_ours_is_kept_open),
         cmocka_unit_test(what_crashes_is_told),
         cmocka_unit_test(this_host_is_told),
         cmocka_unit_test(what_was_measured_is_remembered),
