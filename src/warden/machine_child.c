@@ -107,9 +107,23 @@ static int make_devices(const struct child *child)
     return 0;
 }
 
+/* Where the new root is mounted, in this mount namespace alone: not over what is to be bound into it. */
+static const char *place_of_root(const struct child *child)
+{
+    static const char *const places[] = {"/tmp", "/mnt", "/media"};
+    size_t i = 0;
+    for (; i + 1 < sizeof places / sizeof *places; i++) {
+        size_t size = strlen(places[i]);
+        const char *qemu = child->guest->warden->config.qemu;
+        if (access(places[i], F_OK) == 0 && (strncmp(qemu, places[i], size) != 0 || qemu[size] != '/'))
+            break;
+    }
+    return places[i];
+}
+
 static int make_root(struct child *child)
 {
-    static const char place[] = "/tmp"; /* of this mount namespace alone */
+    const char *place = place_of_root(child);
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return failed(child, "part its mounts from the host's");
     if (mount("cordon-vmm", place, "tmpfs", MS_NOSUID, "mode=0755,size=64k,nr_inodes=64") < 0 || chdir(place) < 0)
