@@ -317,7 +317,11 @@ two = 'GET /bytes/1 HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n' + get('other.t
 def later():
     s = socket.create_connection(('allowed.test', 80), 5)
     s.sendall(b'GET /bytes/1 HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n')
-    s.recv(4096)
+    first = b''
+    while not first.partition(b'\\r\\n\\r\\n')[2]:  # its one byte is no answer to the second
+        part = s.recv(4096)
+        if not part: break
+        first += part
     exchange(s, get('other.test').encode())
 said(first=attempt(lambda: http1('allowed.test', 80, two)), later=attempt(later))
 """,
