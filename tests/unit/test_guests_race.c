@@ -115,6 +115,8 @@ static int each(void *context, void (*row)(void *row_context, const char *id, co
 
 static const struct cordon_guest_registry registry = {.put = put, .remove = forget, .each = each};
 
+static struct cordon_settings *settings;
+
 static void start(const struct cordon_guest_registry *with)
 {
     static const struct cordon_backend *const builtin[] = {&backend, NULL};
@@ -123,7 +125,8 @@ static void start(const struct cordon_guest_registry *with)
     caps.guests = true;
     was_released = false;
     cordon_registry_setup(builtin);
-    if (cordon_guests_setup(load_settings(NULL, NULL), with, &err) < 0)
+    settings = load_settings(NULL, NULL);
+    if (cordon_guests_setup(settings, with, &err) < 0)
         fail_msg("%s", err.message);
 }
 
@@ -133,6 +136,7 @@ static void check_end(void)
     assert_false(was_released);
     assert_true(handle.released); /* by the last use */
     cordon_guests_done();
+    cordon_settings_free(settings);
 }
 
 static void one_that_ends_while_it_is_made(void **state)
