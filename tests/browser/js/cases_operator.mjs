@@ -108,9 +108,11 @@ export const cases = {
     await page.keyboard.type('echo $((6 * 7))-seen\n');
     await page.waitForSelector('.screen:has-text("42-seen")');
     await page.keyboard.type('sleep 1000\n');
-    await page.keyboard.press('Control+c');
-    await page.keyboard.type('stty size | tr " " x\n');
-    await until(page, 'the size is not told', async () => /\d+x\d+/.test(await screen(page)));
+    await until(page, 'the size is not told', async () => { // before the program has the terminal nothing is interrupted
+      await page.keyboard.press('Control+c');
+      await page.keyboard.type('stty size | tr " " x\n');
+      return /\d+x\d+/.test(await screen(page));
+    });
     const [wide] = (await screen(page)).match(/\d+x\d+/);
     await page.setViewportSize({ width: 700, height: 900 });
     await page.focus('.typing');
