@@ -293,13 +293,14 @@ def machines(daemon):
 
 
 def memory_of(pid):
-    """Of one machine in MiB: what it has written (nobody else has it), its share, and all that is mapped in."""
+    """Of one machine in MiB: what it has written, its share, and all that is mapped in. Pages of its template are dirty
+    pages of a memfd, and count as private while no other machine maps them: only anonymous ones are its own copies."""
     try:
         text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return None
     field = lambda name: int(re.search(rf"^{name}:\s+(\d+)", text, re.M)[1]) / 1024
-    return {"private": field("Private_Dirty") + field("Swap"), "pss": field("Pss"), "rss": field("Rss")}
+    return {"private": field("Anonymous") + field("Swap"), "pss": field("Pss"), "rss": field("Rss")}
 
 
 def parked(daemon, count):
