@@ -63,4 +63,8 @@ int cordon_e2b_upload(const struct cordon_e2b_kind *kind, struct cordon_http_cal
 /* The number of the signal in "signal: killed", as Go has it; 0: none. */
 int cordon_e2b_signal(const char *status);
 
+struct cordon_json;
+/* Writes the member key: an object of "NAME=VALUE" texts. A failure is in json->buf->failed. */
+void cordon_e2b_write_env(struct cordon_json *json, const char *key, const char *const *env, size_t count);
+
 #endif

@@ -54,15 +54,13 @@ struct cordon_http_call cordon_e2b_envd_call(const struct cordon_e2b_kind *kind,
 
 /* --- sandboxes --- */
 
-static void write_env(struct cordon_json *json, const struct cordon_e2b_wish *wish)
+void cordon_e2b_write_env(struct cordon_json *json, const char *key, const char *const *env, size_t count)
 {
-    if (!wish->env_count)
-        return;
-    cordon_json_key(json, "envVars");
+    cordon_json_key(json, key);
     cordon_json_object_begin(json);
-    for (size_t i = 0; i < wish->env_count; i++) {
-        const char *equals = strchrnul(wish->env[i], '=');
-        cordon_autofree char *name = strndup(wish->env[i], (size_t)(equals - wish->env[i]));
+    for (size_t i = 0; i < count; i++) {
+        const char *equals = strchrnul(env[i], '=');
+        cordon_autofree char *name = strndup(env[i], (size_t)(equals - env[i]));
         json->buf->failed = json->buf->failed || !name;
         if (!name)
             return;
@@ -90,7 +88,8 @@ static void write_create(const struct cordon_e2b_kind *kind, const struct cordon
         cordon_json_text(&json, wish->guest);
     }
     cordon_json_object_end(&json);
-    write_env(&json, wish);
+    if (wish->env_count)
+        cordon_e2b_write_env(&json, "envVars", wish->env, wish->env_count);
     if (!newest) {
         cordon_json_key(&json, "secure");
         cordon_json_bool(&json, true);

@@ -62,22 +62,6 @@ static int send_signal(const struct cordon_stream *stream, uint32_t number, stru
 
 /* --- programs: opening --- */
 
-static void write_env(struct cordon_json *json, const struct cordon_operation *operation)
-{
-    cordon_json_key(json, "envs");
-    cordon_json_object_begin(json);
-    for (size_t i = 0; i < operation->env_count; i++) {
-        const char *equals = strchrnul(operation->env[i], '=');
-        cordon_autofree char *name = strndup(operation->env[i], (size_t)(equals - operation->env[i]));
-        json->buf->failed = json->buf->failed || !name;
-        if (!name)
-            return;
-        cordon_json_key(json, name);
-        cordon_json_text(json, *equals ? equals + 1 : "");
-    }
-    cordon_json_object_end(json);
-}
-
 static void write_start(const struct cordon_operation *operation, struct cordon_buf *to)
 {
     struct cordon_json json = {.buf = to};
@@ -92,7 +76,7 @@ static void write_start(const struct cordon_operation *operation, struct cordon_
         cordon_json_text(&json, operation->argv[i]);
     cordon_json_array_end(&json);
     if (operation->env_count)
-        write_env(&json, operation);
+        cordon_e2b_write_env(&json, "envs", operation->env, operation->env_count);
     if (operation->cwd) {
         cordon_json_key(&json, "cwd");
         cordon_json_text(&json, operation->cwd);
