@@ -32,7 +32,7 @@ enum cordon_agent_fd {
     CORDON_AGENT_STDIN = 7,   /* mode forked: write end */
     CORDON_AGENT_STDOUT = 8,  /* mode forked: read end */
     CORDON_AGENT_STDERR = 9,  /* mode forked: read end */
-    CORDON_AGENT_CGROUPS = 10 /* 10…: cgroup.procs of the code's cgroups, opened by the warden; may be none */
+    CORDON_AGENT_CGROUPS = 10 /* 10…: entries of the code's cgroups (isolate/cgroup_tree.h), may be none */
 };
 #define CORDON_AGENT_CGROUPS_MAX 6
 

@@ -25,7 +25,7 @@ enum cordon_nursery_fd {
     CORDON_NURSERY_CGROUP,
     CORDON_NURSERY_CHANNEL,
     CORDON_NURSERY_READY,
-    CORDON_NURSERY_SPAWN, /* this many of a job in mode spawn, then the cgroup.procs */
+    CORDON_NURSERY_SPAWN, /* this many of a job in mode spawn, then entries of cgroups */
     CORDON_NURSERY_DRIVER = CORDON_NURSERY_SPAWN,
     CORDON_NURSERY_KEPT, /* this many in mode kept: its control socket is where a driver's is */
     CORDON_NURSERY_STDIN = CORDON_NURSERY_KEPT,

@@ -26,7 +26,7 @@ enum cordon_zygote_fd { /* order of the descriptors that come with a job */
                         CORDON_ZYGOTE_STDIN,
                         CORDON_ZYGOTE_STDOUT,
                         CORDON_ZYGOTE_STDERR,
-                        CORDON_ZYGOTE_FIXED /* then `cgroups` cgroup.procs */
+                        CORDON_ZYGOTE_FIXED /* then `cgroups` entries of cgroups */
 };
 
 struct cordon_zygote_job {

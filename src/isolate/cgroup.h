@@ -28,7 +28,7 @@ bool cordon_cgroup_has_cpu(const struct cordon_cgroup_root *root);
 struct cordon_cgroup_slot {
     struct cordon_cgroup_root *root;
     unsigned index;
-    int procs[5]; /* cgroup.procs of each hierarchy, write-only; procs_count of them */
+    int procs[5]; /* of each hierarchy what a process of one thread writes "0" to, to enter; procs_count of them */
     size_t procs_count;
     int memory_peak; /* stat files for the gateway; -1: not there */
     int memory_events;
@@ -61,7 +61,7 @@ bool cordon_cgroup_has_freezer(const struct cordon_cgroup_root *root);
 struct cordon_cgroup_freezer {
     struct cordon_cgroup_root *root; /* NULL: none */
     unsigned index;
-    int procs; /* cgroup.procs to join besides the slot's; -1: none */
+    int procs; /* as those of the slot, to be entered besides; -1: none */
     int group; /* directory */
 };
 #define CORDON_CGROUP_FREEZER_NONE ((struct cordon_cgroup_freezer){NULL, 0, -1, -1})

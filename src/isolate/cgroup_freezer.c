@@ -57,7 +57,7 @@ int cordon_cgroup_freezer_make(const struct cordon_cgroup_slot *slot, struct cor
     freezer.group = own ? open_group(own->group, slot->index) : make_group(slot->root->freezer.group, slot->index);
     int r = freezer.group < 0 ? freezer.group : 0;
     if (r == 0 && !own) {
-        freezer.procs = openat(freezer.group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+        freezer.procs = openat(freezer.group, CORDON_CGROUP_ENTRY(is_v2(&freezer)), O_WRONLY | O_CLOEXEC);
         r = freezer.procs < 0 ? -errno : 0;
     }
     if (r < 0) {

@@ -109,7 +109,7 @@ static int make_in(struct cordon_cgroup_slot *slot, const struct cordon_cgroup_t
         return r;
     if (mkdirat(tree->group, name, 0755) < 0)
         return -errno;
-    int fd = open_slot(slot, tree, "cgroup.procs", O_WRONLY);
+    int fd = open_slot(slot, tree, CORDON_CGROUP_ENTRY(tree->place.v2), O_WRONLY);
     if (fd < 0)
         return fd;
     slot->procs[slot->procs_count++] = fd;
@@ -303,7 +303,7 @@ static bool make_inner(struct cordon_cgroup_slot *slot, const struct cordon_cgro
     cordon_close(&slot->memory_events);
     cordon_close(&slot->cpu_usage);
     slot->inner = true;
-    *procs = open_own(slot, tree, "cgroup.procs", O_WRONLY);
+    *procs = open_own(slot, tree, CORDON_CGROUP_ENTRY(tree->place.v2), O_WRONLY);
     open_statistics(slot);
     return *procs >= 0;
 }

@@ -31,6 +31,13 @@ struct cordon_cgroup_root {
     int lock;                          /* held while the instance lives */
 };
 
+/*
+ * The file of a group by which a process that has one thread enters it, writing "0". On v1 that is `tasks`: a write to
+ * cgroup.procs waits for a grace period of RCU after each pause, 8 to 20 ms, since it locks out all forks and exits of the
+ * host; for a thread that moves itself Linux 5.5 and later spare that.
+ */
+#define CORDON_CGROUP_ENTRY(v2) ((v2) ? "cgroup.procs" : "tasks")
+
 /* Makes the place ready and opens it: 0, or negative errno with the reason in `why`. */
 int cordon_cgroup_tree_prepare(struct cordon_cgroup_tree *tree, char why[256]);
 /* Makes (or takes over, emptied) the group `name` in it. */

@@ -24,7 +24,7 @@ struct cordon_slotns_ids {
     uid_t base;  /* 0…count-1 in the slot are base… outside */
     uint32_t count;
     uid_t code_id;
-    const int *cgroups; /* cgroup.procs of the slot's cgroups, opened by somebody who may write them */
+    const int *cgroups; /* `procs` of the slot (cgroup.h) */
     size_t cgroup_count;
 };
 

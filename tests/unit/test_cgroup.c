@@ -2,6 +2,8 @@
 /* isolate/cgroup: finding the hierarchies of different hosts, and real groups where this host lets us make some. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -376,6 +379,21 @@ static void cpu_is_limited_and_counted(void **state)
     assert_true(used > 10000 && used < 150000);
 }
 
+/* cgroup.procs of v1 would make each guest wait for a grace period. Both kinds can be entered: the tests above do. */
+static void groups_of_v1_are_entered_by_their_tasks(void **state)
+{
+    (void)state;
+    need(slot.procs_count > 0);
+    for (size_t i = 0; i < slot.procs_count; i++) {
+        char link[64], path[PATH_MAX] = "";
+        struct statfs fs;
+        (void)snprintf(link, sizeof link, "/proc/self/fd/%d", slot.procs[i]);
+        assert_true(readlink(link, path, sizeof path - 1) > 0);
+        assert_int_equal(fstatfs(slot.procs[i], &fs), 0);
+        assert_string_equal(strrchr(path, '/') + 1, fs.f_type == CGROUP_SUPER_MAGIC ? "tasks" : "cgroup.procs");
+    }
+}
+
 static void an_occupied_slot_is_not_recycled(void **state)
 {
     (void)state;
@@ -491,6 +509,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(cache_of_the_last_guest_is_left_behind, open_root, close_root),
         cmocka_unit_test_setup_teardown(processes_are_limited, open_root, close_root),
         cmocka_unit_test_setup_teardown(cpu_is_limited_and_counted, open_root, close_root),
+        cmocka_unit_test_setup_teardown(groups_of_v1_are_entered_by_their_tasks, open_root, close_root),
         cmocka_unit_test_setup_teardown(an_occupied_slot_is_not_recycled, open_root, close_root),
         cmocka_unit_test_setup_teardown(what_a_dead_instance_left_is_removed, open_root, close_root),
         cmocka_unit_test_setup_teardown(a_living_instance_is_left_alone, open_root, close_root),

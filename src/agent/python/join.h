@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 struct cordon_join {
-    const int *fds; /* in the order of enum cordon_zygote_fd, then the cgroup.procs */
+    const int *fds; /* in the order of enum cordon_zygote_fd, then entries of cgroups */
     size_t cgroups;
     const char *stage; /* set when it failed: static text */
 };
