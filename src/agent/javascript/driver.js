@@ -15,9 +15,6 @@
 'use strict';
 const fs = require('fs');
 const Module = require('module');
-const os = require('os');
-const v8 = require('v8');
-const vm = require('vm');
 const { pathToFileURL } = require('url');
 
 const DRIVER_FD = 3;
@@ -40,7 +37,6 @@ const { writeSync, readSync, closeSync, fstatSync, fchmodSync, openSync, truncat
   writeFileSync } = fs;
 const { stringify, parse } = JSON;
 const emit = process.emit;
-const hostCpus = os.availableParallelism?.() || os.cpus().length || 1;
 const home = process.cwd();
 let reallyExit = process.reallyExit.bind(process);
 let put = writeSync; // what a frame is written with. Neither has an effect in a rehearsal.
@@ -76,7 +72,7 @@ function reseed() {
   const random = openSync('/dev/urandom', 'r'), seed = Buffer.alloc(4);
   readSync(random, seed, 0, seed.length, null);
   closeSync(random);
-  v8.setFlagsFromString(`--random-seed=${(seed.readUInt32LE(0) >>> 1) || 1}`);
+  require('v8').setFlagsFromString(`--random-seed=${(seed.readUInt32LE(0) >>> 1) || 1}`);
 }
 
 function parseJob(payload) {
@@ -227,8 +223,13 @@ function makeModule(cwd, code) {
 
 // --- the program ---
 
+function hostCpus() {
+  const os = require('os');
+  return os.availableParallelism?.() || os.cpus().length || 1;
+}
+
 function applyEnvironment(job) {
-  const cpus = String(job.cpus || hostCpus), places = process.env.NODE_PATH;
+  const cpus = String(job.cpus || hostCpus()), places = process.env.NODE_PATH;
   const environment = { HOME: home, PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8', TMPDIR: '/tmp' };
   if (places) environment.NODE_PATH = places; // isolate/root.h
   for (const name of THREAD_VARIABLES) environment[name] = cpus;
@@ -273,7 +274,7 @@ const PARAMETERS = ['exports', 'require', 'module', '__filename', '__dirname'];
 function isModuleSyntax(code, filename) {
   if (!/\b(?:import|export|await)\b/.test(code)) return false;
   try {
-    vm.compileFunction(code, PARAMETERS, { filename });
+    require('vm').compileFunction(code, PARAMETERS, { filename });
     return false;
   } catch (error) {
     return MODULE_ONLY.test(error.message) || isRightAsAsync(code);
@@ -283,7 +284,7 @@ function isModuleSyntax(code, filename) {
 // What V8 says of `f(await x)` names no await; Node, too, tries again with an async function.
 function isRightAsAsync(code) {
   try {
-    new vm.Script(`(async function (${PARAMETERS}) {${code.replace(/^#!.*/, '')}\n})`);
+    new (require('vm').Script)(`(async function (${PARAMETERS}) {${code.replace(/^#!.*/, '')}\n})`);
     return true;
   } catch {
     return false;
