@@ -110,6 +110,7 @@ def as_json(value, status=200):
 class Tenki(Server):
     KEY, CREDENTIAL = "tk_test_key_of_tenki", "credential-of-a-session"
     created = "CREATING"  # a session's state when it was just made
+    made = 0
 
     def handle(self, request, body):
         self.host = request.headers["Host"]  # its data is found where it was asked for, which may be a proxy
@@ -129,7 +130,8 @@ class Tenki(Server):
         return as_json({"ownerType": "SERVICE", "ownerId": "o"})
 
     def CreateSession(self, message):
-        name = f"session-{len(self.sandboxes)}"
+        self.made += 1
+        name = f"session-{self.made}"
         self.sandboxes[name] = Sandbox()
         return as_json({"session": {"id": name, "state": "SESSION_STATE_" + self.created}})
 
@@ -167,6 +169,7 @@ class Tenki(Server):
 
 class AgentRun(Server):
     KEY, SECRET, REGION = "LTAItestkey", "secret-of-the-access-key", "cn-hangzhou"
+    made = 0
 
     def signature(self, request):
         """Computed anew from the request: the reference, in another language than what it judges."""
@@ -193,7 +196,8 @@ class AgentRun(Server):
         url = urllib.parse.urlsplit(request.path)
         parts = url.path.strip("/").split("/")
         if len(parts) == 1 and request.command == "POST":
-            name = f"sandbox-{len(self.requests)}"
+            self.made += 1
+            name = f"sandbox-{self.made}"
             self.sandboxes[name] = Sandbox()
             return as_json({"code": "SUCCESS", "data": {"sandboxId": name}, "requestId": "r"})
         sandbox = self.sandboxes.get(parts[1])

@@ -140,6 +140,14 @@ static void write_start(const char *command, struct cordon_buf *to)
     cordon_json_object_end(&json);
 }
 
+/* 502 in the front door's own shape: there is no such sandbox. Any other 502 may come of a program that began. */
+static bool knows_no_sandbox(unsigned status, const struct cordon_buf *body)
+{
+    struct cordon_value root, id;
+    return status == 502 && cordon_value_parse(body->data ? body->data : "", body->size, &root, NULL) == 0 &&
+           cordon_value_member(&root, "sandboxId", &id);
+}
+
 static int refuse_open(struct cordon_run *run, struct cordon_error *err)
 {
     struct state *state = run->state;
@@ -150,7 +158,7 @@ static int refuse_open(struct cordon_run *run, struct cordon_error *err)
         continue;
     unsigned status = cordon_http_status(state->reader.transfer);
     int r = cordon_remote_refused(run->service, "starting a process", status, &body, err);
-    if (status >= 500 && status != 502 && status != 501) /* 502: no such sandbox; else it may have started */
+    if (status >= 500 && status != 501 && !knows_no_sandbox(status, &body)) /* it may have started */
         err->kind = CORDON_ERROR_INFRASTRUCTURE;
     cordon_buf_done(&body);
     return r;
