@@ -9,6 +9,7 @@ import collections
 import os
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lib import host
@@ -193,6 +194,18 @@ def test_through_a_proxy_of_the_environment_with_an_authority_that_is_trusted(do
         done = cli("run", "-b", backend, "-c", "print('ran')", env=via(tunnel, authority), **settings)
         assert (done.status, done.text) == (0, "ran\n"), done
         assert proxy.requests and tunnel.asked
+
+
+def test_a_call_that_hangs_holds_up_its_own_run_only(own, door):
+    with Proxy(f"http://127.0.0.1:{door.port}", "GET /v1/shapes", "slow") as proxy, ThreadPoolExecutor(1) as other:
+        daemon = own(**SERVICES["createos"].settings(proxy.url, door.key))
+        program = {"language": "python", "code": "print('ran')", "backend": "createos"}
+        hangs = other.submit(daemon.post, program)
+        assert host.wait_for(lambda: any(request[1].startswith("/v1/shapes") for request in proxy.requests))
+        proxy.how = None
+        assert daemon.post(program).json()["stdout"] == "ran\n"
+        assert not hangs.done(), "the other one was meant to hang"
+        hangs.result()
 
 
 def test_no_proxy_is_heeded(door, authority):

@@ -31,7 +31,7 @@
 struct state {
     char id[80];
     struct cordon_remote_reader reader;
-    bool ended, buffered;                   /* buffered: this server has no streams */
+    bool ended, buffered, streams;          /* buffered: this server has no streams; streams: it was seen to */
     struct cordon_remote_output waiting[3]; /* of a buffered exec */
     size_t waiting_count, waiting_at;
 };
@@ -116,30 +116,33 @@ static int check_network(const struct cordon_request *request, struct cordon_err
     return 0;
 }
 
-/* The lock is held. */
 static void keep_shapes(const struct cordon_value *data)
 {
     struct cordon_value list = *data, key, item, number;
     (void)cordon_value_member(data, "data", &list); /* newer servers have the list with its pages in one more object */
+    pthread_mutex_lock(&shapes.lock);
     shapes.count = 0;
-    if (list.kind != CORDON_VALUE_ARRAY)
-        return;
     struct cordon_value_walk walk = cordon_value_walk(&list);
-    while (shapes.count < SHAPES_MAX && cordon_value_next(&walk, &key, &item)) {
+    while (list.kind == CORDON_VALUE_ARRAY && shapes.count < SHAPES_MAX && cordon_value_next(&walk, &key, &item)) {
         struct shape *shape = &shapes.list[shapes.count];
         if (item.kind == CORDON_VALUE_OBJECT && cordon_value_text(&item, "id", shape->id, sizeof shape->id) &&
             cordon_value_member(&item, "mem_mib", &number) && cordon_value_integer(&number, &shape->mem_mib))
             shapes.count++; /* one that can't be read is skipped */
     }
     shapes.good_until_us = cordon_now_us() + SHAPES_US;
+    pthread_mutex_unlock(&shapes.lock);
 }
 
+/* Without the lock: who comes meanwhile asks as well, and waits for no call but its own. */
 static int load_shapes(struct cordon_run *run, struct cordon_error *err)
 {
     char url[URL_MAX];
     struct cordon_http_answer answer;
     struct cordon_value data;
-    if (shapes.good_until_us > cordon_now_us())
+    pthread_mutex_lock(&shapes.lock);
+    bool known = shapes.good_until_us > cordon_now_us();
+    pthread_mutex_unlock(&shapes.lock);
+    if (known)
         return 0;
     make_url(url, "/v1/shapes?limit=500&offset=0"); /* else a server's own page may end before all are told */
     struct cordon_http_call call = cordon_remote_call(run, "GET", url, NULL);
@@ -151,6 +154,7 @@ static int load_shapes(struct cordon_run *run, struct cordon_error *err)
     return r;
 }
 
+/* The lock is held. */
 static int pick_shape(int64_t needed, char to[64], struct cordon_error *err)
 {
     const char *pinned = cordon_remote_text(CORDON_SET_CREATEOS_SHAPE);
@@ -184,10 +188,11 @@ static int pick_shape(int64_t needed, char to[64], struct cordon_error *err)
 
 static int choose_shape(struct cordon_run *run, char to[64], struct cordon_error *err)
 {
-    pthread_mutex_lock(&shapes.lock);
     int r = load_shapes(run, err);
-    if (r == 0)
-        r = pick_shape((int64_t)(run->request->limits.memory_bytes >> 20), to, err);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&shapes.lock);
+    r = pick_shape((int64_t)(run->request->limits.memory_bytes >> 20), to, err);
     pthread_mutex_unlock(&shapes.lock);
     return r;
 }
@@ -405,7 +410,9 @@ static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, 
     state->ended = false;
     state->waiting_count = state->waiting_at = 0;
     int r = open_exec(run, command, !state->buffered, err);
-    if (r == 0 && !state->buffered && cordon_http_status(state->reader.transfer) == 404) { /* an older server */
+    unsigned status = r == 0 ? cordon_http_status(state->reader.transfer) : 0;
+    state->streams = state->streams || (status == 200 && !state->buffered);
+    if (status == 404 && !state->buffered && !state->streams) { /* an older server */
         cordon_http_close(CORDON_TAKE(state->reader.transfer));
         state->buffered = true;
         r = open_exec(run, command, false, err);
