@@ -46,23 +46,32 @@ static int become(const char *uid_text, const char *gid_text)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;
 }
 
-/* A plugin gets the usual names and its own, PLUGIN_<NAME>_…; never the keys of others. */
-static bool is_for(const char *pair, const char *name)
+/* How much of a pair is PLUGIN_<NAME>_; 0: it is none of this plugin's. */
+static size_t own_prefix(const char *pair, const char *name)
 {
-    static const char *const usual[] = {
-        "PATH=",       "LANG=",        "LC_ALL=",   "TZ=",          "TMPDIR=",  "SSL_CERT_FILE=",
-        "http_proxy=", "https_proxy=", "no_proxy=", "HTTPS_PROXY=", "NO_PROXY="};
     char own[80] = "PLUGIN_";
     size_t size = strlen(own);
     for (; *name && size < sizeof own - 2; name++)
         own[size++] = strchr("-.", *name) ? '_' : *name >= 'a' && *name <= 'z' ? (char)(*name - 'a' + 'A') : *name;
     own[size++] = '_';
-    if (strncmp(pair, own, size) == 0)
-        return true;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+    return strncmp(pair, own, size) == 0 ? size : 0;
+}
+
+/* A plugin gets the usual names and its own; never the keys of others. PLUGIN_A_B_… is that of "a-b" where there is
+ * one, not of "a" as well; where "a-b" and "a.b" both could have it, neither gets it. */
+static bool is_for(const struct launcher *self, const char *pair, size_t index)
+{
+    static const char *const usual[] = {
+        "PATH=",       "LANG=",        "LC_ALL=",   "TZ=",          "TMPDIR=",  "SSL_CERT_FILE=",
+        "http_proxy=", "https_proxy=", "no_proxy=", "HTTPS_PROXY=", "NO_PROXY="};
+    size_t mine = own_prefix(pair, self->plugins[2 * index]);
+    for (size_t i = 0; mine && i < self->count; i++)
+        if (i != index && own_prefix(pair, self->plugins[2 * i]) >= mine)
+            return false;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual && !mine; i++)
         if (strncmp(pair, usual[i], strlen(usual[i])) == 0)
             return true;
-    return false;
+    return mine > 0;
 }
 
 static void child(struct launcher *self, size_t index, int end) __attribute__((noreturn));
@@ -73,7 +82,7 @@ static void child(struct launcher *self, size_t index, int end)
     char *argv[] = {cordon, role, host, name, library, NULL};
     size_t count = 0;
     for (char **pair = environ; *pair && count < ENVIRONMENT; pair++)
-        if (is_for(*pair, name))
+        if (is_for(self, *pair, index))
             self->environment[count++] = *pair;
     self->environment[count] = NULL;
     int null = open("/dev/null", O_RDONLY);

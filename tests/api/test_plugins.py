@@ -251,6 +251,21 @@ def test_a_plugins_process_has_a_user_of_its_own_and_no_secret(own, plugins):
     assert "PLUGIN_BROKEN_TOKEN=its own" in environment and "secret" not in environment
 
 
+@pytest.mark.root
+def test_a_variable_is_one_plugins_alone(own, plugins):
+    names = ["broken", "broken-more", "broken.even.more", "broken-even-more"]
+    for name in names:
+        plugins.broken(how=2, name=name)
+    daemon = own(PLUGIN_BROKEN_TOKEN="a", PLUGIN_BROKEN_MORE_TOKEN="b", PLUGIN_BROKEN_EVEN_MORE_TOKEN="c",
+                 **plugins.settings(*names))
+    found = {}
+    for pid in hosts(daemon):
+        (name,) = [name for name in names if name in host.read(f"/proc/{pid}/cmdline").split("\0")]
+        found[name] = [pair for pair in host.read(f"/proc/{pid}/environ").split("\0") if pair.startswith("PLUGIN_")]
+    assert found == {"broken": ["PLUGIN_BROKEN_TOKEN=a"], "broken-more": ["PLUGIN_BROKEN_MORE_TOKEN=b"],
+                     "broken.even.more": [], "broken-even-more": []}, found
+
+
 def test_one_that_claims_more_than_it_does_fails_the_suite(plugins):
     """It says that it denies egress and runs Python, and runs nothing."""
     plugins.broken(how=1)
