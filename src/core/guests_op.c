@@ -29,7 +29,7 @@ static int pin_running(const char *tenant, const char *id, struct cordon_guest_i
     cordon_guests_lock();
     bool paused = item->paused;
     cordon_guests_unlock();
-    if (paused && !item->auto_resume)
+    if (paused && (!item->auto_resume || tenant == cordon_guests_look))
         r = cordon_fail(err, -EBUSY, CORDON_ERROR_PAUSED, "the guest %s is paused: resume it first", id);
     else if (paused)
         r = cordon_guest_life_resume(item, CORDON_KEEP, &changed, err);

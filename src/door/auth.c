@@ -58,7 +58,8 @@ int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_
         return r;
     }
     (void)snprintf(request->subject, sizeof request->subject, "%s", info.id); /* fits */
-    if (info.scope == CORDON_KEY_VIEW && !cordon_session_only_reads(request))
+    request->looks_only = info.scope == CORDON_KEY_VIEW;
+    if (request->looks_only && !cordon_session_only_reads(request))
         return cordon_fail(err, -EPERM, CORDON_ERROR_FORBIDDEN,
                            "the key %s may only look: this needs a key of scope %s", info.id,
                            scope == CORDON_HTTP_ADMIN ? "admin" : "run");

@@ -340,7 +340,7 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     request->method = method;
     request->path = url;
     request->replied = false;
-    request->stranger = request->body_dropped = request->sees_all = false;
+    request->stranger = request->body_dropped = request->sees_all = request->looks_only = false;
     request->body.size = 0;
     request->body.failed = false;
     request->reply_header.size = 0;

@@ -29,6 +29,7 @@ struct cordon_http_request {
     bool body_dropped; /* a stranger's was larger */
     bool replied;
     char subject[32];              /* whom authorize found; "": nobody in particular, such as a local user */
+    bool looks_only;               /* set by authorize: whose requests must change nothing, not even by reading */
     bool sees_all;                 /* set by authorize: an operator at the admin page, who sees what is every key's */
     void *admitted;                /* what the door's admit found; its dismiss gets it */
     void (*finish)(void *context); /* when set: called once after the reply left or the client did */

@@ -110,6 +110,25 @@ def test_quotas_leave_out_keys_that_were_revoked(daemon):
     assert made["id"] not in quotas(daemon)[1]
 
 
+def test_who_only_looks_resumes_nothing(daemon):
+    guest = daemon.admin.request("POST", "/v1/guests", {"auto_resume": True}).json()
+    path = f"/v1/guests/{guest['id']}"
+    try:
+        assert daemon.admin.request("PUT", path + "/files?path=kept", b"mine").status in (200, 201)
+        assert daemon.admin.request("POST", path + "/pause", {}).status == 200
+        viewer = Session(daemon, key=daemon.create_key("--scope", "view"))
+        for rest in ("/files?path=kept", "/entries?path=."):
+            answer = viewer.request("GET", path + rest)
+            assert answer.status == 409 and answer.error()[0] == "paused", answer
+        assert viewer.request("GET", path).json()["state"] == "paused"
+        admin = Session(daemon, key=daemon.create_key("--scope", "admin"))
+        assert admin.request("GET", path + "/files?path=kept").body == b"mine"
+        assert viewer.request("GET", path).json()["state"] == "running"
+        assert viewer.request("GET", path + "/files?path=kept").body == b"mine"
+    finally:
+        assert daemon.admin.request("DELETE", path).status in (200, 204)
+
+
 def test_the_page_may_ask_for_both(daemon):
     session = Session(daemon, key=daemon.create_key("--scope", "view"))
     assert session.request("GET", "/v1/admin/quotas").status == 200

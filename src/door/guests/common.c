@@ -14,6 +14,8 @@ const char *cordon_guest_tenant(const struct cordon_http_request *request)
 const char *cordon_guest_viewer(const struct cordon_http_request *request)
 {
     bool local = request->peer_uid >= 0 && !request->subject[0];
+    if (request->sees_all && request->looks_only)
+        return cordon_guests_look;
     return local || request->sees_all ? cordon_guests_all : request->subject;
 }
 
@@ -29,7 +31,7 @@ int cordon_guest_object_of(const struct cordon_http_request *request, struct cor
     /* Names are each tenant's own: for an operator the one without a key comes first. */
     if (r < 0 && why.kind == CORDON_ERROR_NOT_FOUND)
         r = cordon_guests_find(cordon_guest_tenant(request), name, ret, &why);
-    if (r < 0 && why.kind == CORDON_ERROR_NOT_FOUND && cordon_guest_viewer(request) == cordon_guests_all)
+    if (r < 0 && why.kind == CORDON_ERROR_NOT_FOUND && cordon_guest_viewer(request) != request->subject)
         r = cordon_guests_find(cordon_guests_all, name, ret, &why);
     if (r < 0 && err)
         *err = why;
