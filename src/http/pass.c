@@ -24,6 +24,7 @@ struct cordon_http_pass {
     int fd;        /* the server */
     int client_fd; /* to see it leave */
     int half_ms;   /* for pump.h */
+    int silent_ms; /* the server's patience; -1: none */
     bool chunked;  /* the request's body, as we send it */
     bool deaf;     /* the server takes no more of the body */
     struct cordon_http_reader reader;
@@ -117,13 +118,14 @@ static void write_header(const struct cordon_http_request *request, const struct
         (void)cordon_buf_appends(to, "Connection: close\r\n\r\n");
 }
 
-/* Waits for the server, as long as the client is there: 0, or -ECANCELED. */
+/* Waits for the server, as long as the client is there: 0, -ECANCELED, or -ETIMEDOUT. */
 static int wait_server(const struct cordon_http_pass *pass, short events)
 {
     struct pollfd fds[] = {{.fd = pass->fd, .events = events}, {.fd = pass->client_fd, .events = POLLRDHUP}};
-    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+    int r;
+    while ((r = poll(fds, 2, pass->silent_ms)) < 0 && errno == EINTR)
         continue;
-    return fds[0].revents ? 0 : -ECANCELED;
+    return fds[0].revents ? 0 : r == 0 ? -ETIMEDOUT : -ECANCELED;
 }
 
 static int send_all(struct cordon_http_pass *pass, const char *data, size_t size)
@@ -144,9 +146,12 @@ static int send_all(struct cordon_http_pass *pass, const char *data, size_t size
     return 0;
 }
 
-static int fail_gone(struct cordon_error *err)
+static int fail_wait(const struct cordon_http_pass *pass, int code, struct cordon_error *err)
 {
-    return cordon_fail(err, -ECANCELED, CORDON_ERROR_CANCELLED, "the client went away");
+    if (code != -ETIMEDOUT)
+        return cordon_fail(err, -ECANCELED, CORDON_ERROR_CANCELLED, "the client went away");
+    return cordon_fail(err, code, CORDON_ERROR_UNAVAILABLE,
+                       "the server on this port neither took nor sent anything for %d s", pass->silent_ms / 1000);
 }
 
 int cordon_http_pass_begin(struct cordon_http_request *request, int fd, const struct cordon_http_pass_options *options,
@@ -161,6 +166,7 @@ int cordon_http_pass_begin(struct cordon_http_request *request, int fd, const st
     pass->fd = fd;
     pass->client_fd = request->fd;
     pass->half_ms = (int)request->server->config.idle_timeout_s * 1000;
+    pass->silent_ms = options->patience_s ? (int)options->patience_s * 1000 : -1;
     pass->reader = CORDON_HTTP_READER_INIT(BODY_HELD);
     pass->reader.fields.max = FIELDS_MAX;
     pass->reader.no_body = strcmp(request->method, "HEAD") == 0;
@@ -168,9 +174,11 @@ int cordon_http_pass_begin(struct cordon_http_request *request, int fd, const st
     int r = header.failed ? cordon_fail(err, -EMSGSIZE, CORDON_ERROR_TOO_LARGE, "the request's header is too large")
                           : send_all(pass, header.data, header.size);
     cordon_buf_done(&header);
+    if (r == -ECANCELED || r == -ETIMEDOUT)
+        r = fail_wait(pass, r, err);
     if (r < 0) {
         cordon_http_pass_free(pass);
-        return r == -ECANCELED ? fail_gone(err) : r;
+        return r;
     }
     *ret = pass;
     return 0;
@@ -185,7 +193,7 @@ int cordon_http_pass_piece(struct cordon_http_pass *pass, const char *data, size
         r = send_all(pass, data, size);
     if (r == 0 && pass->chunked)
         r = send_all(pass, "\r\n", 2);
-    return r < 0 ? fail_gone(err) : 0;
+    return r < 0 ? fail_wait(pass, r, err) : 0;
 }
 
 /* Reads once: 1, 0 at the end of what the server sends, or negative. */
@@ -260,10 +268,10 @@ static void talk(void *context, int fd, const char *early, size_t early_size)
         cordon_http_pump(fd, pass->fd, pass->half_ms);
 }
 
-static int fail_answer(int code, struct cordon_error *err)
+static int fail_answer(const struct cordon_http_pass *pass, int code, struct cordon_error *err)
 {
-    if (code == -ECANCELED)
-        return fail_gone(err);
+    if (code == -ECANCELED || code == -ETIMEDOUT)
+        return fail_wait(pass, code, err);
     return cordon_fail(err, code, CORDON_ERROR_UNAVAILABLE,
                        code == -EPIPE || code == -ECONNRESET
                            ? "the server on this port closed the connection without an answer"
@@ -281,7 +289,7 @@ int cordon_http_pass_reply(struct cordon_http_request *request, struct cordon_ht
             r = -EPIPE;
     }
     if (r < 0)
-        return fail_answer(r, err);
+        return fail_answer(pass, r, err);
     uint64_t size = copy_answer(request, reader);
     if (reader->state == CORDON_READER_DONE && !reader->no_body)
         size = reader->body.size; /* all of it is here */

@@ -14,6 +14,7 @@ struct cordon_http_pass;
 struct cordon_http_pass_options {
     const char *host;            /* the Host field; NULL: the client's */
     const char *const *left_out; /* names of further fields that are not passed on; NULL-terminated, or NULL */
+    unsigned patience_s;         /* how long the server may neither take nor send a byte; 0: for ever */
 };
 
 /* Sends the header. Takes fd (non-blocking) in any case. On success *ret is to be freed. */

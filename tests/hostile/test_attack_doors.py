@@ -368,3 +368,14 @@ def test_watchers_are_bounded_and_each_sandboxs_own(box, other):
     for id_ in ids:
         assert box.call("filesystem.Filesystem/RemoveWatcher", {"watcherId": id_}).status == 200
     assert box.call("filesystem.Filesystem/RemoveWatcher", {"watcherId": ids[0]}).status == 404
+
+
+def test_one_keys_watchers_are_no_others(own):
+    daemon = own(key_watchers=3)
+    boxes = [Sandbox(daemon), Sandbox(daemon)]  # of one key
+    made = [box.call("filesystem.Filesystem/CreateWatcher", {"path": "/tmp"}) for box in boxes * 2]
+    assert [answer.status for answer in made] == [200, 200, 200, 429] and b"CORDON_KEY_WATCHERS" in made[3].body, made
+    other = Sandbox(daemon, key=daemon.create_key())
+    assert other.call("filesystem.Filesystem/CreateWatcher", {"path": "/tmp"}).status == 200
+    assert boxes[0].call("filesystem.Filesystem/RemoveWatcher", made[0].json()).status == 200
+    assert boxes[1].call("filesystem.Filesystem/CreateWatcher", {"path": "/tmp"}).status == 200

@@ -64,7 +64,8 @@ static void free_pass(void *pass)
 static int begin(struct cordon_http_request *request, struct cordon_error *err)
 {
     static const char *const left_out[] = {"X-Secret", NULL};
-    const struct cordon_http_pass_options options = {.left_out = left_out};
+    const struct cordon_http_pass_options options = {.left_out = left_out,
+                                                     .patience_s = strcmp(request->path, "/impatient") == 0};
     struct cordon_http_pass *pass;
     if (strcmp(request->path, "/refuse") == 0)
         return cordon_fail(err, -ENOSPC, CORDON_ERROR_TOO_LARGE, "no");
@@ -270,6 +271,21 @@ static void a_server_that_says_nothing_or_rubbish(void **state)
     assert_non_null(strstr(answer, "is not HTTP/1.1"));
 }
 
+/* The server's end stays open and mute; nobody reads it either. */
+static void a_server_that_never_says_anything_is_given_up(void **state)
+{
+    char answer[16384];
+    int pair[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(fcntl(pair[0], F_SETFL, O_NONBLOCK), 0);
+    upstream = pair[0];
+    exchange("GET /impatient HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", answer);
+    assert_non_null(strstr(answer, "HTTP/1.1 503"));
+    assert_non_null(strstr(answer, "own dialect: the server on this port neither took nor sent anything for 1 s"));
+    (void)close(pair[1]);
+}
+
 static void a_body_that_breaks_off_does_not_look_whole(void **state)
 {
     struct script script = {.until = "\r\n\r\n",
@@ -414,6 +430,7 @@ int main(void)
         cmocka_unit_test(chunked_both_ways),
         cmocka_unit_test(head_has_no_body),
         cmocka_unit_test(a_server_that_says_nothing_or_rubbish),
+        cmocka_unit_test(a_server_that_never_says_anything_is_given_up),
         cmocka_unit_test(a_body_that_breaks_off_does_not_look_whole),
         cmocka_unit_test(an_upgrade_is_two_streams),
         cmocka_unit_test(one_who_left_is_not_held_by_a_server_that_never_ends),

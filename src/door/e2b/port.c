@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "door/door.h"
 #include "door/e2b/doors.h"
 #include "door/e2b/visit.h"
 #include "http/pass.h"
@@ -40,7 +41,10 @@ static int begin(struct cordon_http_request *request, struct cordon_error *err)
 {
     static const char *const left_out[] = {"E2B-Traffic-Access-Token", "E2b-Sandbox-Id", "E2b-Sandbox-Port", NULL};
     const struct cordon_e2b_visit *visit = request->admitted;
-    struct cordon_http_pass_options options = {.left_out = left_out};
+    const struct cordon_doors *doors = request->context;
+    struct cordon_http_pass_options options = {
+        .left_out = left_out,
+        .patience_s = (unsigned)cordon_settings_int(doors->settings, CORDON_DOOR_E2B, CORDON_SET_E2B_PORT_SILENCE_S)};
     struct cordon_http_pass *pass;
     char host[512];
     int fd;

@@ -13,10 +13,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "door/door.h"
 #include "door/e2b/envd.h"
 #include "door/e2b/envelope.h"
 
-#define WATCHERS_MAX 1024u
 #define WATCHERS_GUEST 32u
 #define WATCHER_IDLE_US (600u * 1000000ull)
 #define ID_TEXT CORDON_E2B_TOKEN_TEXT
@@ -109,7 +109,7 @@ int cordon_e2b_fs_watch(struct cordon_http_request *request, struct cordon_error
 struct watcher {
     struct watcher *next;
     char id[ID_TEXT];
-    char guest[CORDON_GUEST_ID];
+    char guest[CORDON_GUEST_ID], tenant[64];
     bool entries, busy, removed; /* busy: an answer is being made of it; who removes it then leaves it to that one */
     uint64_t asked_us;
     struct cordon_live_stream *live;
@@ -118,7 +118,6 @@ struct watcher {
 static struct {
     pthread_mutex_t lock;
     struct watcher *first;
-    size_t count;
 } watchers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void free_watchers(struct watcher *watcher)
@@ -143,36 +142,37 @@ static struct watcher *take_idle(uint64_t now)
         *at = watcher->next;
         watcher->next = taken;
         taken = watcher;
-        watchers.count--;
     }
     return taken;
 }
 
-static size_t count_of(const char *guest)
+/* Is there a place for one more? With the lock held. */
+static bool has_room(const struct watcher *new, size_t key_most)
 {
-    size_t count = 0;
-    for (const struct watcher *watcher = watchers.first; watcher; watcher = watcher->next)
-        count += strcmp(watcher->guest, guest) == 0;
-    return count;
+    size_t of_guest = 0, of_key = 0;
+    for (const struct watcher *watcher = watchers.first; watcher; watcher = watcher->next) {
+        of_guest += strcmp(watcher->guest, new->guest) == 0;
+        of_key += strcmp(watcher->tenant, new->tenant) == 0;
+    }
+    return of_guest < WATCHERS_GUEST && of_key < key_most;
 }
 
 /* Takes the watcher when it returns 0. */
-static int add_watcher(struct watcher *watcher, struct cordon_error *err)
+static int add_watcher(struct watcher *watcher, size_t key_most, struct cordon_error *err)
 {
     pthread_mutex_lock(&watchers.lock);
     struct watcher *idle = take_idle(cordon_now_us());
-    bool room = watchers.count < WATCHERS_MAX && count_of(watcher->guest) < WATCHERS_GUEST;
+    bool room = has_room(watcher, key_most);
     if (room) {
         watcher->next = watchers.first;
         watchers.first = watcher;
-        watchers.count++;
     }
     pthread_mutex_unlock(&watchers.lock);
     free_watchers(idle);
     return room ? 0
                 : cordon_fail(err, -EMFILE, CORDON_ERROR_QUOTA,
-                              "there are too many watchers (%u a sandbox, %u in all): remove some", WATCHERS_GUEST,
-                              WATCHERS_MAX);
+                              "there are too many watchers (%u a sandbox, %zu a key by %s): remove some",
+                              WATCHERS_GUEST, key_most, cordon_settings_name(CORDON_DOOR_E2B, CORDON_SET_KEY_WATCHERS));
 }
 
 /* Until its WATCHING came, or an error. */
@@ -189,22 +189,26 @@ static int wait_watching(struct cordon_live_stream *live, struct cordon_error *e
     }
 }
 
-static int open_watcher(const struct cordon_guest_info *guest, const struct watch_call *call, struct watcher **ret,
+static int open_watcher(const struct cordon_http_request *request, const struct watch_call *call, struct watcher **ret,
                         struct cordon_error *err)
 {
+    const struct cordon_doors *doors = request->context;
+    const struct cordon_guest_info *guest = cordon_e2b_visit(request)->guest;
+    size_t key_most = (size_t)cordon_settings_int(doors->settings, CORDON_DOOR_E2B, CORDON_SET_KEY_WATCHERS);
     struct watcher *watcher = calloc(1, sizeof *watcher);
     if (!watcher || !cordon_e2b_token_make(watcher->id)) {
         free(watcher);
         return cordon_fail_errno(err, -ENOMEM, "making a watcher");
     }
     (void)snprintf(watcher->guest, sizeof watcher->guest, "%s", guest->id); /* fits */
+    (void)snprintf(watcher->tenant, sizeof watcher->tenant, "%s", guest->tenant);
     watcher->entries = call->entries;
     watcher->asked_us = cordon_now_us();
     int r = cordon_guests_open(guest->tenant, guest->id, &call->operation, &watcher->live, err);
     if (r == 0)
         r = wait_watching(watcher->live, err);
     if (r == 0)
-        r = add_watcher(watcher, err);
+        r = add_watcher(watcher, key_most, err);
     if (r < 0)
         free_watchers(watcher);
     else
@@ -223,7 +227,7 @@ int cordon_e2b_watcher_create(struct cordon_http_request *request, struct cordon
     if (r == 0)
         r = read_watch(request, &message, &memory, &call, err);
     if (r == 0)
-        r = open_watcher(cordon_e2b_visit(request)->guest, &call, &watcher, err);
+        r = open_watcher(request, &call, &watcher, err);
     if (r < 0)
         return r;
     memcpy(id, watcher->id, sizeof id);
@@ -341,7 +345,6 @@ int cordon_e2b_watcher_remove(struct cordon_http_request *request, struct cordon
         *at = found->next;
         found->next = NULL;
         found->removed = true;
-        watchers.count--;
         unused = found->busy ? NULL : found;
     }
     pthread_mutex_unlock(&watchers.lock);
