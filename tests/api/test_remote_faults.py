@@ -197,14 +197,15 @@ def test_through_a_proxy_of_the_environment_with_an_authority_that_is_trusted(do
 
 
 def test_a_call_that_hangs_holds_up_its_own_run_only(own, door):
-    with Proxy(f"http://127.0.0.1:{door.port}", "GET /v1/shapes", "slow") as proxy, ThreadPoolExecutor(1) as other:
+    with Proxy(f"http://127.0.0.1:{door.port}", "GET /v1/shapes", "hold") as proxy, ThreadPoolExecutor(1) as other:
         daemon = own(**SERVICES["createos"].settings(proxy.url, door.key))
         program = {"language": "python", "code": "print('ran')", "backend": "createos"}
         hangs = other.submit(daemon.post, program)
         assert host.wait_for(lambda: any(request[1].startswith("/v1/shapes") for request in proxy.requests))
         proxy.how = None
         assert daemon.post(program).json()["stdout"] == "ran\n"
-        assert not hangs.done(), "the other one was meant to hang"
+        assert not hangs.done() and not proxy.gave_up, "it had to wait for the other one"
+        proxy.released.set()
         hangs.result()
 
 

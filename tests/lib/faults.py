@@ -21,6 +21,10 @@ HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "te", 
 class Faults(Server):
     """Each method is one wrong answer to one request, after which the connection is closed."""
 
+    def __init__(self):
+        super().__init__()
+        self.released, self.gave_up = threading.Event(), False
+
     def fail(self, how, request):
         try:
             getattr(self, how)(request)
@@ -59,6 +63,10 @@ class Faults(Server):
         self.raw(request, b"HTTP/1.1 200 OK\r\n")
         for number in range(20000):
             self.raw(request, b"X-%d: %s\r\n" % (number, b"y" * 100))
+
+    def hold(self, request):
+        """Says nothing until it is released, or for 40 s."""
+        self.gave_up = not self.released.wait(40)
 
     def slow(self, request):
         time.sleep(20)
