@@ -27,8 +27,8 @@
 #include "base/error.h"
 #include "core/settings.h"
 
-#define CORDON_GUEST_ID 21             /* 4 characters of the node, 16 random ones (a-z0-9), NUL */
-extern const char cordon_guests_all[]; /* as tenant: the operator, who sees every guest. Compared by its address */
+#define CORDON_GUEST_ID 21              /* 4 characters of the node, 16 random ones (a-z0-9), NUL */
+extern const char cordon_guests_all[];  /* as tenant: the operator, who sees every guest. Compared by its address */
 extern const char cordon_guests_look[]; /* the same for who may only look: no paused guest is resumed for it */
 #define CORDON_GUEST_NAME_MAX 63u
 #define CORDON_GUEST_METADATA_MAX 64u           /* pairs */
