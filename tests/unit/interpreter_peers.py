@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays the agent, and for zygotes the warden, to the interpreters' drivers. For test_interpreters.py.
+"""Plays the agent, and for zygotes the warden, to the interpreters' drivers. For test_interpreter_*.py and test_zygotes.py.
 
 A FreshDriver is the driver executed as the agent would (python3 -I driver.py, node driver.js), in the current
 namespaces. A Zygote is zygote.py with a socket to it; a Guest is a set of namespaces made as the warden makes them

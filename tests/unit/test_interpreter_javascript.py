@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JavaScript's driver, with the agent played by interpreter_peers. (Python's: test_interpreters.py.)"""
+"""JavaScript's driver, with the agent played by interpreter_peers. (Python's: test_interpreter_python.py.)"""
 import json
 import os
 import re
