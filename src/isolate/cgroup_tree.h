@@ -33,8 +33,8 @@ struct cordon_cgroup_root {
 
 /*
  * The file of a group by which a process that has one thread enters it, writing "0". On v1 that is `tasks`: a write to
- * cgroup.procs waits for a grace period of RCU after each pause, 8 to 20 ms, since it locks out all forks and exits of the
- * host; for a thread that moves itself Linux 5.5 and later spare that.
+ * cgroup.procs waits for a grace period of RCU after each pause, 8 to 20 ms, since it locks out all forks and exits of
+ * the host; for a thread that moves itself Linux 5.5 and later spare that.
  */
 #define CORDON_CGROUP_ENTRY(v2) ((v2) ? "cgroup.procs" : "tasks")
 
