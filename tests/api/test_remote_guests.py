@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept guests of the backend `e2b`, by the same interface as local ones, against our own E2B door: never the live cloud."""
+"""Kept guests of the backends `e2b` and `ucloud_agent_sandbox`, by the same interface as local ones, against our own E2B
+door: never the live clouds. Those of `createos`: test_remote_createos.py."""
 
 import datetime
 import os
@@ -8,6 +9,7 @@ import time
 
 import pytest
 from lib import host
+from lib.admin import Terminal
 from lib.daemon import Daemon
 from lib.faults import Proxy
 from lib.guest import Guest
@@ -29,7 +31,9 @@ def proxy(door):
 @pytest.fixture(scope="module")
 def daemon(door, proxy):
     """Its local pools are empty: what runs, runs there."""
-    settings = {"E2B_API_URL": proxy.url, "E2B_SANDBOX_URL": proxy.url, "E2B_API_KEY": door.key}
+    settings = {f"{name}_{what}": value for name in ("E2B", "UCLOUD_SANDBOX")
+                for what, value in (("API_URL", proxy.url), ("SANDBOX_URL", proxy.url), ("API_KEY", door.key))}
+    settings["UCLOUD_SANDBOX_URL"] = settings.pop("UCLOUD_SANDBOX_SANDBOX_URL")
     with Daemon(pool_python=0, pool_python_data=0, pool_javascript=0, pool_bash=0, pool_guest=0, pool_max=0, **settings) as made:
         yield made
         made.note_cgroups()
@@ -41,11 +45,18 @@ def guest(daemon):
         yield made
 
 
+@pytest.fixture(params=["e2b", "ucloud_agent_sandbox"])
+def either(daemon, request):
+    with Guest(daemon, backend=request.param, env={"OWN": "of the guest"}) as made:
+        yield made
+
+
 def there(door):
     return {row["id"] for row in door.get("/v1/guests").json()["guests"] if row["state"] in ("running", "paused")}
 
 
-def test_programs(guest):
+def test_programs(either):
+    guest = either
     done = guest.exec(["sh", "-c", "echo $OWN $MORE; pwd; echo no >&2; exit 3"], env={"MORE": "ä b"}, cwd="/tmp")
     assert (done["stdout"], done["stderr"], done["exit_code"]) == ("of the guest ä b\n/tmp\n", "no\n", 3), done
     done = guest.exec(["cat"], stdin="from outside\n")
@@ -61,7 +72,8 @@ def test_a_program_ends_at_its_time_and_what_it_wrote_comes(guest):
     assert done["outcome"]["cause"] == "timeout" and done["stdout"] == "so far\n", done
 
 
-def test_files(guest):
+def test_files(either):
+    guest = either
     data = bytes(range(256)) * 5000
     guest.put("deep/in/file.bin", data)
     assert guest.read("deep/in/file.bin") == data
@@ -88,7 +100,8 @@ def test_programs_go_on_are_listed_and_signalled(guest):
     assert guest.refused("POST", f"/exec/{pid}/signal", {"signal": "TERM"})[0] == 404
 
 
-def test_a_pause_keeps_what_ran(guest, door):
+def test_a_pause_keeps_what_ran(either):
+    guest = either
     pid = guest.exec(["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"])["stdout"].strip()
     guest.good("POST", "/pause", {})
     assert guest.show()["state"] == "paused"
@@ -111,8 +124,37 @@ def test_the_end_of_a_guest_is_the_end_of_its_sandbox(daemon, door):
     assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
 
 
+def test_ucloud_looks_from_inside_whether_there_is_a_network(own, door, proxy):
+    url = proxy.url
+    daemon = own(pool_python=0, pool_max=0, UCLOUD_SANDBOX_API_URL=url, UCLOUD_SANDBOX_URL=url, UCLOUD_SANDBOX_API_KEY=door.key)
+    before, said = there(door), "could not be checked"
+    proxy.where, proxy.how = "Process/Start .*connect_ex", "no_such_program"
+    answer = daemon.request("POST", "/v1/guests", {"backend": "ucloud_agent_sandbox"})
+    proxy.how = None
+    assert answer.status == 503 and said in answer.error()[1], answer
+    assert there(door) == before, "what was made was not ended"
+    del proxy.requests[:]
+    for _ in range(2):
+        Guest(daemon, backend="ucloud_agent_sandbox").close()
+    assert sum(b"connect_ex" in body for _, _, _, body in proxy.requests) == 1, "once in ten minutes"
+
+
+def test_a_terminal(guest, proxy):
+    del proxy.requests[:]
+    terminal = Terminal(guest.client, guest.id, cols=80, rows=24)
+    terminal.until(b"$")
+    guest.good("POST", f"/exec/{terminal.pid}/input", {"data": "stty size; tty\n"})
+    assert b"/dev/pts/" in terminal.until(b"/dev/pts/") and b"24 80" in terminal.shown, terminal.shown
+    guest.good("POST", f"/exec/{terminal.pid}/resize", {"cols": 100, "rows": 30})
+    guest.good("POST", f"/exec/{terminal.pid}/input", {"data": "stty size; exit 3\n"})
+    terminal.until(b"30 100")
+    assert terminal.end()["exit_code"] == 3
+    typed = [body for _, path, _, body in proxy.requests if path.endswith("/SendInput")]
+    assert typed and all(b'"input":{"pty":' in body for body in typed), "E2B takes nothing as stdin of a terminal"
+
+
 def test_a_new_gateway_finds_its_guests_again(daemon):
-    with Guest(daemon, backend="e2b") as guest, Guest(daemon, backend="e2b") as paused:
+    with Guest(daemon, backend="e2b") as guest, Guest(daemon, backend="ucloud_agent_sandbox") as paused:
         guest.put("kept", b"mine")
         paused.good("POST", "/pause", {})
         os.kill(daemon.role("gateway"), signal.SIGKILL)

@@ -64,6 +64,12 @@ class Faults(Server):
         for number in range(20000):
             self.raw(request, b"X-%d: %s\r\n" % (number, b"y" * 100))
 
+    def no_such_program(self, request):
+        """E2B's stream of a program that ended with 127."""
+        self.raw(request, b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/connect+json\r\n\r\n" + b"".join(
+            bytes([flags]) + len(text).to_bytes(4, "big") + text for flags, text in (
+                (0, b'{"event":{"start":{"pid":7}}}'), (0, b'{"event":{"end":{"exitCode":127}}}'), (2, b"{}"))))
+
     def hold(self, request):
         """Says nothing until it is released, or for 40 s."""
         self.gave_up = not self.released.wait(40)

@@ -485,24 +485,4 @@ static int ask(struct cordon_error *err)
     return r;
 }
 
-static int probe(struct cordon_error *err)
-{
-    static struct cordon_remote_probe kept;
-    return cordon_remote_probe(&kept, &service, ask, err);
-}
-
-static int run_open(const struct cordon_request *request, struct cordon_run **ret, struct cordon_error *err)
-{
-    return cordon_remote_run_open(&service, request, ret, err);
-}
-
-const struct cordon_backend cordon_backend_aliyun_codeinterpreter = {
-    .abi_version = CORDON_ABI_VERSION,
-    .struct_size = sizeof cordon_backend_aliyun_codeinterpreter,
-    .name = "aliyun_codeinterpreter",
-    .capabilities = capabilities,
-    .probe = probe,
-    .run_open = run_open,
-    .run_next = cordon_remote_run_next,
-    .run_close = cordon_remote_run_close,
-};
+CORDON_REMOTE_BACKEND(aliyun_codeinterpreter, &service, ask, .shutdown = NULL);

@@ -6,6 +6,7 @@
 #ifndef CORDON_BACKEND_REMOTE_E2B_H
 #define CORDON_BACKEND_REMOTE_E2B_H
 
+#include "backend/remote/kept.h"
 #include "backend/remote/remote.h"
 
 #define CORDON_E2B_URL 512
@@ -18,9 +19,21 @@ struct cordon_e2b_kind {
     const char *(*domain)(void);
     const char *(*scheme)(void);
     bool (*plain_http)(void); /* was allowed by a setting */
+    struct cordon_remote_keeper *keeper;
+    bool tries_inside; /* its word about the network is not enough: a connection is tried from inside */
     uint64_t inside_good_until_us;
 };
-extern struct cordon_e2b_kind cordon_e2b_kind;
+extern struct cordon_e2b_kind cordon_e2b_kind, cordon_e2b_ucloud_kind;
+
+/* From inside, before anything else runs: is there a way out? Status 3 says so. Believed for a while, by _note. */
+#define CORDON_E2B_INSIDE                                                                                              \
+    "import socket\n"                                                                                                  \
+    "for a in (('1.1.1.1',443),('8.8.8.8',53),('223.5.5.5',53)):\n"                                                    \
+    " s=socket.socket(); s.settimeout(1)\n"                                                                            \
+    " if s.connect_ex(a)==0: raise SystemExit(3)"
+bool cordon_e2b_inside_known(const struct cordon_e2b_kind *kind);
+/* status: of what was tried; -1: it could not be tried. 0, or UNAVAILABLE with err. */
+int cordon_e2b_inside_judge(struct cordon_e2b_kind *kind, int status, struct cordon_error *err);
 
 /* A sandbox; its secrets are to be wiped. */
 struct cordon_e2b_box {
@@ -62,6 +75,34 @@ int cordon_e2b_upload(const struct cordon_e2b_kind *kind, struct cordon_http_cal
                       struct cordon_bytes content, struct cordon_http_answer *answer, struct cordon_error *err);
 /* The number of the signal in "signal: killed", as Go has it; 0: none. */
 int cordon_e2b_signal(const char *status);
+
+/* A single run: e2b_run.c, for the backends' services. */
+struct cordon_e2b_state {
+    struct cordon_e2b_box box;
+    struct cordon_remote_reader reader;
+    int64_t pid;
+    bool ended;
+};
+int cordon_e2b_run_create(struct cordon_run *run, struct cordon_error *err);
+int cordon_e2b_run_put(struct cordon_run *run, const char *path, struct cordon_bytes content, struct cordon_error *err);
+int cordon_e2b_run_exec(struct cordon_run *run, const char *command, uint64_t limit_ms, struct cordon_error *err);
+int cordon_e2b_run_exec_next(struct cordon_run *run, struct cordon_remote_output *ret, struct cordon_error *err);
+void cordon_e2b_run_exec_kill(struct cordon_run *run);
+int cordon_e2b_run_get(struct cordon_run *run, const char *path, struct cordon_error *err);
+int cordon_e2b_run_get_next(struct cordon_run *run, struct cordon_bytes *ret, struct cordon_error *err);
+void cordon_e2b_run_destroy(struct cordon_run *run);
+#define CORDON_E2B_RUNS                                                                                                \
+    .state_size = sizeof(struct cordon_e2b_state), .isolation = cordon_remote_virtualized, .folder = cordon_e2b_home,  \
+    .python = cordon_remote_python3, .node = cordon_remote_node, .create = cordon_e2b_run_create,                      \
+    .put = cordon_e2b_run_put, .exec = cordon_e2b_run_exec, .exec_next = cordon_e2b_run_exec_next,                     \
+    .exec_kill = cordon_e2b_run_exec_kill, .get = cordon_e2b_run_get, .get_next = cordon_e2b_run_get_next,             \
+    .destroy = cordon_e2b_run_destroy
+
+const char *cordon_e2b_home(void);
+/* May keys be sent to the addresses that are set? 0, or UNAVAILABLE with err. */
+int cordon_e2b_check_urls(const struct cordon_e2b_kind *kind, struct cordon_error *err);
+/* Asks the service whether it is there and knows the key. */
+int cordon_e2b_ask(const struct cordon_e2b_kind *kind, struct cordon_error *err);
 
 struct cordon_json;
 /* Writes the member key: an object of "NAME=VALUE" texts. A failure is in json->buf->failed. */

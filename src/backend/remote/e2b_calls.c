@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/remote/e2b.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/json.h"
 
@@ -268,4 +269,46 @@ int cordon_e2b_signal(const char *status)
         if (strncmp(status + 8, signals[i].name, strlen(signals[i].name)) == 0)
             return signals[i].number;
     return SIGKILL; /* one that it has no name for */
+}
+
+/* --- is it set up, and there? --- */
+
+int cordon_e2b_ask(const struct cordon_e2b_kind *kind, struct cordon_error *err)
+{
+    char url[CORDON_E2B_URL];
+    struct cordon_remote_headers headers;
+    struct cordon_http_answer answer;
+    struct cordon_http_call call = cordon_e2b_api_call(kind, "GET", "/v2/sandboxes?limit=1", url, &headers);
+    call.deadline_us = cordon_now_us() + 10000000u;
+    call.retry = CORDON_HTTP_RETRY_SAFE;
+    int r = cordon_http_exchange(&call, &answer, err);
+    if (r == 0 && answer.status != 200)
+        r = cordon_remote_refused(kind->service, "asking for the sandboxes", answer.status, &answer.body, err);
+    cordon_buf_done(&answer.body);
+    return r;
+}
+
+/* A key is sent to https, or to this machine. */
+static int check_url(const struct cordon_e2b_kind *kind, enum cordon_setting id, struct cordon_error *err)
+{
+    char text[200];
+    const char *url = cordon_remote_text(id);
+    if (!*url || strncmp(url, "https://", 8) == 0)
+        return 0;
+    if (strncmp(url, "http://", 7) == 0 && (cordon_url_is_loopback(url) || kind->plain_http()))
+        return 0;
+    (void)snprintf(text, sizeof text, "%s must begin with https:// (http:// only for this machine)",
+                   cordon_settings_name(CORDON_DOOR_NATIVE, id));
+    return cordon_remote_unset(kind->service, text, err);
+}
+
+int cordon_e2b_check_urls(const struct cordon_e2b_kind *kind, struct cordon_error *err)
+{
+    int r = check_url(kind, kind->api_url, err);
+    return r < 0 ? r : check_url(kind, kind->sandbox_url, err);
+}
+
+const char *cordon_e2b_home(void)
+{
+    return "/home/user";
 }

@@ -39,7 +39,7 @@ int cordon_e2b_entries_open(struct cordon_stream *stream, const char *method, co
     struct cordon_value root, entries = {.kind = CORDON_VALUE_ARRAY, .data = "[]", .size = 2};
     if (r == 0 &&
         cordon_value_parse(stream->answer.data ? stream->answer.data : "", stream->answer.size, &root, NULL) < 0)
-        return cordon_e2b_unreadable(err);
+        return cordon_e2b_unreadable(stream, err);
     if (r == 0 && operation->kind == CORDON_OP_LIST)
         (void)cordon_value_member(&root, "entries", &entries); /* absent: there are none */
     else if (r == 0)
@@ -56,7 +56,8 @@ int cordon_e2b_entries_next(struct cordon_stream *stream, struct cordon_stream_e
         if (cordon_e2b_entry_read(&stream->entry, &item) < 0)
             continue;
         if (!stream->left--)
-            return cordon_fail(err, -E2BIG, CORDON_ERROR_TOO_LARGE, "E2B: there are more entries than were asked for");
+            return cordon_fail(err, -E2BIG, CORDON_ERROR_TOO_LARGE, "%s: there are more entries than were asked for",
+                               CORDON_E2B_TITLE(stream));
         *event = (struct cordon_stream_event){.type = CORDON_STREAM_ENTRY, .entry = &stream->entry.entry};
         return 1;
     }
@@ -74,16 +75,16 @@ int cordon_e2b_read_open(struct cordon_stream *stream, const struct cordon_opera
     struct cordon_stream_event event;
     int r = cordon_e2b_entries_open(stream, "Stat", operation, true, err);
     if (r == 0 && (cordon_e2b_entries_next(stream, &event, err) != 1 || event.type != CORDON_STREAM_ENTRY))
-        r = cordon_e2b_unreadable(err);
+        r = cordon_e2b_unreadable(stream, err);
     if (r == 0 && stream->entry.entry.type == CORDON_FILE_DIRECTORY)
         r = cordon_fail(err, -EISDIR, CORDON_ERROR_INVALID, "%.200s is a directory", operation->path);
     if (r == 0)
-        r = cordon_e2b_file_path(&cordon_e2b_kind, stream->root ? "root" : "user", operation->path, target, err);
+        r = cordon_e2b_file_path(stream->guest->kind, stream->root ? "root" : "user", operation->path, target, err);
     if (r < 0)
         return r;
     struct cordon_e2b_box box = cordon_e2b_guest_box(stream->guest, stream->root);
     struct cordon_http_call call =
-        cordon_e2b_envd_call(&cordon_e2b_kind, &box, "GET", target, "application/octet-stream", url, &headers);
+        cordon_e2b_envd_call(stream->guest->kind, &box, "GET", target, "application/octet-stream", url, &headers);
     call.answer_max = SIZE_MAX; /* it is passed on as it comes */
     call.deadline_us = cordon_now_us() + CORDON_E2B_CALL_US;
     call.cancel_fd = stream->cancel_fd;
@@ -139,7 +140,7 @@ int cordon_e2b_write_end(struct cordon_stream *stream, struct cordon_error *err)
     char url[CORDON_E2B_URL], target[CORDON_E2B_URL], type[128], boundary[32];
     struct cordon_remote_headers headers;
     struct cordon_http_answer answer = {0};
-    int r = cordon_e2b_file_path(&cordon_e2b_kind, stream->root ? "root" : "user", stream->path, target, err);
+    int r = cordon_e2b_file_path(stream->guest->kind, stream->root ? "root" : "user", stream->path, target, err);
     if (r < 0)
         return r;
     uint64_t random = stream->opened_us; /* never needed, on kernels that we run on */
@@ -147,10 +148,10 @@ int cordon_e2b_write_end(struct cordon_stream *stream, struct cordon_error *err)
     (void)snprintf(boundary, sizeof boundary, "%016llx", (unsigned long long)random);       /* fits */
     (void)snprintf(type, sizeof type, "multipart/form-data; boundary=cordon-%s", boundary); /* fits */
     struct cordon_e2b_box box = cordon_e2b_guest_box(stream->guest, stream->root);
-    struct cordon_http_call call = cordon_e2b_envd_call(&cordon_e2b_kind, &box, "POST", target, type, url, &headers);
+    struct cordon_http_call call = cordon_e2b_envd_call(stream->guest->kind, &box, "POST", target, type, url, &headers);
     call.deadline_us = cordon_now_us() + 3 * CORDON_E2B_CALL_US;
     call.cancel_fd = stream->cancel_fd;
-    r = cordon_e2b_upload(&cordon_e2b_kind, &call, boundary, (struct cordon_bytes){stream->in.data, stream->in.size},
+    r = cordon_e2b_upload(stream->guest->kind, &call, boundary, (struct cordon_bytes){stream->in.data, stream->in.size},
                           &answer, err);
     explicit_bzero(&box, sizeof box);
     if (r == 0 && answer.status != 200)

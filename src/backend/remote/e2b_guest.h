@@ -4,30 +4,34 @@
 #define CORDON_BACKEND_REMOTE_E2B_GUEST_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "backend/remote/e2b.h"
 
+#define CORDON_E2B_TERMINALS 64u
+
 struct cordon_guest_handle {
-    struct cordon_guest_handle *next; /* of all that live; the lock of e2b_guest.c */
-    pthread_mutex_t lock;             /* box: its tokens may change when it is resumed */
-    struct cordon_e2b_box box;
-    _Atomic int condition; /* enum cordon_guest_condition */
-    int gone_fd;           /* an eventfd */
+    struct cordon_remote_kept kept; /* the first, as kept.h wants it */
+    struct cordon_e2b_kind *kind;
+    pthread_mutex_t lock;                     /* of what follows */
+    struct cordon_e2b_box box;                /* its tokens may change when it is resumed */
+    uint32_t terminals[CORDON_E2B_TERMINALS]; /* the newest programs on a PTY: what is typed has another name there */
+    unsigned terminal_at;
 };
 
 struct cordon_e2b_box cordon_e2b_guest_box(struct cordon_guest_handle *guest, bool root);
 
-int cordon_e2b_guest_create(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
-                            struct cordon_error *err);
-int cordon_e2b_guest_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err);
+int cordon_e2b_guest_create(struct cordon_e2b_kind *kind, const struct cordon_guest_spec *spec,
+                            struct cordon_guest_handle **ret, struct cordon_error *err);
+int cordon_e2b_guest_adopt(struct cordon_e2b_kind *kind, const char *id, struct cordon_guest_handle **ret,
+                           struct cordon_error *err);
 void cordon_e2b_guest_release(struct cordon_guest_handle *guest);
 int cordon_e2b_guest_destroy(struct cordon_guest_handle *guest, struct cordon_error *err);
 int cordon_e2b_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err);
 int cordon_e2b_guest_resume(struct cordon_guest_handle *guest, struct cordon_error *err);
 enum cordon_guest_condition cordon_e2b_guest_condition(struct cordon_guest_handle *guest);
 int cordon_e2b_guest_watch(struct cordon_guest_handle *guest);
-void cordon_e2b_guests_shutdown(void);
+/* For the keepers of the kinds: a sandbox's lifetime is renewed three times in a lifetime. */
+void cordon_e2b_guest_renew(struct cordon_remote_kept *guest);
 
 int cordon_e2b_stream_execs(struct cordon_guest_handle *guest,
                             void (*each)(void *context, const struct cordon_exec_info *exec), void *context,
@@ -41,5 +45,15 @@ int cordon_e2b_stream_write(struct cordon_stream *stream, enum cordon_stream_to 
 int cordon_e2b_stream_control(struct cordon_stream *stream, enum cordon_control control, uint32_t value,
                               struct cordon_error *err);
 void cordon_e2b_stream_close(struct cordon_stream *stream);
+
+/* The members of a row whose guest_create and guest_adopt name the kind. */
+#define CORDON_E2B_GUESTS                                                                                              \
+    .guest_create = guest_create, .guest_adopt = guest_adopt, .guest_release = cordon_e2b_guest_release,               \
+    .guest_destroy = cordon_e2b_guest_destroy, .guest_pause = cordon_e2b_guest_pause,                                  \
+    .guest_resume = cordon_e2b_guest_resume, .guest_condition = cordon_e2b_guest_condition,                            \
+    .guest_watch = cordon_e2b_guest_watch, .guest_execs = cordon_e2b_stream_execs,                                     \
+    .guest_open = cordon_e2b_stream_open, .stream_next = cordon_e2b_stream_next,                                       \
+    .stream_write = cordon_e2b_stream_write, .stream_control = cordon_e2b_stream_control,                              \
+    .stream_close = cordon_e2b_stream_close
 
 #endif

@@ -55,7 +55,8 @@ static int send_signal(const struct cordon_stream *stream, uint32_t number, stru
 {
     if (number != SIGKILL && number != SIGTERM)
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
-                           "E2B sends SIGTERM and SIGKILL to programs, and no signal %u", number);
+                           "%s sends SIGTERM and SIGKILL to programs, and no signal %u", CORDON_E2B_TITLE(stream),
+                           number);
     return about_process(stream, CORDON_E2B_PROCESS "SendSignal", "signal",
                          number == SIGKILL ? "\"SIGNAL_SIGKILL\"" : "\"SIGNAL_SIGTERM\"", err);
 }
@@ -106,13 +107,13 @@ static int open_transfer(struct cordon_stream *stream, const char *path, const s
     struct cordon_buf body = CORDON_BUF_INIT(message->size + 64);
     struct cordon_e2b_box box = cordon_e2b_guest_box(stream->guest, stream->root);
     struct cordon_http_call call =
-        cordon_e2b_envd_call(&cordon_e2b_kind, &box, "POST", path, "application/connect+json", url, &headers);
+        cordon_e2b_envd_call(stream->guest->kind, &box, "POST", path, "application/connect+json", url, &headers);
     cordon_remote_add(&headers, "Connect-Protocol-Version", "1");
     (void)snprintf(backstop, sizeof backstop, "%llu", (unsigned long long)timeout_ms + BACKSTOP_MS); /* fits */
     if (timeout_ms)
         cordon_remote_add(&headers, "Connect-Timeout-Ms", backstop);
     int r = message->failed || cordon_envelope_put(&body, 0, message->data, message->size) < 0
-                ? cordon_fail_errno(err, -ENOMEM, "E2B: starting a program")
+                ? cordon_fail_errno(err, -ENOMEM, "%s: starting a program", CORDON_E2B_TITLE(stream))
                 : 0;
     call.body = (struct cordon_bytes){body.data, body.size};
     call.deadline_us = cordon_now_us() + START_US;
@@ -129,6 +130,27 @@ static int open_transfer(struct cordon_stream *stream, const char *path, const s
     return r;
 }
 
+/* What has begun: another may have had its number before. */
+static void note_terminal(struct cordon_guest_handle *guest, uint32_t pid, bool pty)
+{
+    pthread_mutex_lock(&guest->lock);
+    for (size_t i = 0; i < CORDON_E2B_TERMINALS; i++)
+        guest->terminals[i] = guest->terminals[i] == pid ? 0 : guest->terminals[i];
+    if (pty)
+        guest->terminals[guest->terminal_at++ % CORDON_E2B_TERMINALS] = pid;
+    pthread_mutex_unlock(&guest->lock);
+}
+
+static bool is_terminal(struct cordon_guest_handle *guest, uint32_t pid)
+{
+    bool found = false;
+    pthread_mutex_lock(&guest->lock);
+    for (size_t i = 0; i < CORDON_E2B_TERMINALS; i++)
+        found = found || guest->terminals[i] == pid;
+    pthread_mutex_unlock(&guest->lock);
+    return found;
+}
+
 int cordon_e2b_program_open(struct cordon_stream *stream, const struct cordon_operation *operation,
                             struct cordon_error *err)
 {
@@ -138,7 +160,8 @@ int cordon_e2b_program_open(struct cordon_stream *stream, const struct cordon_op
     bool attach = operation->kind == CORDON_OP_ATTACH;
     if (operation->channel)
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
-                           "the backend e2b gives programs no channel beside their output");
+                           "the backend %s gives programs no channel beside their output",
+                           stream->guest->kind->service->name);
     if (attach) {
         begin_process(&json, operation->pid);
         cordon_json_object_end(&json);
@@ -147,7 +170,7 @@ int cordon_e2b_program_open(struct cordon_stream *stream, const struct cordon_op
     }
     stream->in = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX + (256u << 10));
     stream->decoded = CORDON_BUF_INIT(CORDON_ENVELOPE_MAX);
-    stream->pty = operation->cols && operation->rows;
+    stream->pty = attach ? is_terminal(stream->guest, operation->pid) : operation->cols && operation->rows;
     stream->kill_on_close = operation->kill_on_close && !attach;
     stream->kill_bytes = operation->output_kill_bytes;
     int r = open_transfer(stream, attach ? CORDON_E2B_PROCESS "Connect" : CORDON_E2B_PROCESS "Start", &message,
@@ -158,8 +181,11 @@ int cordon_e2b_program_open(struct cordon_stream *stream, const struct cordon_op
     if (r == 0) /* the pid, or why there is none */
         r = cordon_e2b_stream_next(stream, START_US / 1000, &event, err);
     if (r == 0)
-        return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE, "E2B did not start the program in time");
+        return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE, "%s did not start the program in time",
+                           CORDON_E2B_TITLE(stream));
     stream->began = false; /* it is told once more */
+    if (r >= 0 && !attach)
+        note_terminal(stream->guest, stream->pid, stream->pty);
     return r < 0 ? r : 0;
 }
 
@@ -205,7 +231,7 @@ static int take_data(struct cordon_stream *stream, const struct cordon_value *da
     cordon_autofree char *plain = malloc(text.size + 1);
     ssize_t size = plain && text.kind == CORDON_VALUE_STRING ? cordon_value_string(&text, plain) : -EBADMSG;
     if (size < 0 || cordon_buf_unbase64(&stream->decoded, plain, (size_t)size) < 0)
-        return cordon_e2b_unreadable(err);
+        return cordon_e2b_unreadable(stream, err);
     uint64_t *written = errors ? &stream->exit.stderr_bytes : &stream->exit.stdout_bytes;
     *written += stream->decoded.size;
     if (stream->kill_bytes && *written > stream->kill_bytes && stream->cause == CORDON_CAUSE_EXITED) {
@@ -225,7 +251,8 @@ static int take_trailer(struct cordon_stream *stream, const struct cordon_value 
     struct cordon_http_answer as = {.status = 500};
     char code[64] = "";
     if (!cordon_value_member(root, "error", &error) || error.kind != CORDON_VALUE_OBJECT)
-        return cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE, "E2B: the program's stream ended before it did");
+        return cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE, "%s: the program's stream ended before it did",
+                           CORDON_E2B_TITLE(stream));
     (void)cordon_value_text(&error, "code", code, sizeof code);
     if (stream->pid && (strcmp(code, "deadline_exceeded") == 0 || stream->cause == CORDON_CAUSE_TIMEOUT)) {
         stream->cause = CORDON_CAUSE_TIMEOUT;
@@ -242,7 +269,7 @@ static int take_message(struct cordon_stream *stream, unsigned flags, const char
     struct cordon_value root, inner, part, pid;
     int64_t number = 0;
     if (flags & CORDON_ENVELOPE_COMPRESSED || cordon_value_parse(text, size, &root, NULL) < 0)
-        return cordon_e2b_unreadable(err);
+        return cordon_e2b_unreadable(stream, err);
     if (flags & CORDON_ENVELOPE_END)
         return take_trailer(stream, &root, event, err);
     if (!cordon_value_member(&root, "event", &inner))
@@ -271,7 +298,7 @@ static int take_buffered(struct cordon_stream *stream, struct cordon_stream_even
         int r = cordon_envelope_next(&stream->in, &flags, &text, &size, &stream->in_used);
         if (r == 0)
             return 0;
-        r = r < 0 ? cordon_e2b_unreadable(err) : take_message(stream, flags, text, size, event, err);
+        r = r < 0 ? cordon_e2b_unreadable(stream, err) : take_message(stream, flags, text, size, event, err);
         if (r != 0)
             return r;
     }
@@ -284,12 +311,12 @@ static int read_more(struct cordon_stream *stream, uint64_t until_us, struct cor
     cordon_http_extend(stream->transfer, until_us < slice ? until_us : slice);
     int r = cordon_http_read(stream->transfer, &data, err);
     if (r > 0)
-        return cordon_buf_append(&stream->in, data.data, data.size) < 0 ? cordon_e2b_unreadable(err) : 1;
-    if (atomic_load(&stream->guest->condition) == CORDON_GUEST_IS_GONE)
-        return cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "E2B: the sandbox is no more");
+        return cordon_buf_append(&stream->in, data.data, data.size) < 0 ? cordon_e2b_unreadable(stream, err) : 1;
+    if (cordon_remote_kept_condition(&stream->guest->kept) == CORDON_GUEST_IS_GONE)
+        return cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "%s: the sandbox is no more", CORDON_E2B_TITLE(stream));
     if (r == 0)
-        return cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE,
-                           "E2B: the connection ended before the program did");
+        return cordon_fail(err, -EPIPE, CORDON_ERROR_INFRASTRUCTURE, "%s: the connection ended before the program did",
+                           CORDON_E2B_TITLE(stream));
     return r;
 }
 

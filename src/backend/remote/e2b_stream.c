@@ -35,8 +35,9 @@ int cordon_e2b_fail(struct cordon_guest_handle *guest, const char *what, const s
     struct cordon_value root;
     char code[64] = "", message[200] = "";
     const char *text = answer->body.data ? answer->body.data : "";
-    if (atomic_load(&guest->condition) == CORDON_GUEST_IS_GONE || answer->status == 502)
-        return cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "E2B: the sandbox is no more (%s)", what);
+    if (cordon_remote_kept_condition(&guest->kept) == CORDON_GUEST_IS_GONE || answer->status == 502)
+        return cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "%s: the sandbox is no more (%s)",
+                           guest->kind->service->title, what);
     if (cordon_value_parse(text, answer->body.size, &root, NULL) == 0) {
         (void)cordon_value_text(&root, "code", code, sizeof code);
         (void)cordon_value_text(&root, "message", message, sizeof message);
@@ -46,7 +47,7 @@ int cordon_e2b_fail(struct cordon_guest_handle *guest, const char *what, const s
             return cordon_fail(err, codes[i].number, codes[i].kind, "%s: %s", what, message);
     if (answer->status == 404)
         return cordon_fail(err, -ENOENT, CORDON_ERROR_NOT_FOUND, "%s: not found", what);
-    return cordon_remote_refused(cordon_e2b_kind.service, what, answer->status, &answer->body, err);
+    return cordon_remote_refused(guest->kind->service, what, answer->status, &answer->body, err);
 }
 
 int cordon_e2b_unary(const struct cordon_stream *stream, const char *path, const struct cordon_buf *body, bool safe,
@@ -56,7 +57,7 @@ int cordon_e2b_unary(const struct cordon_stream *stream, const char *path, const
     struct cordon_remote_headers headers;
     struct cordon_e2b_box box = cordon_e2b_guest_box(stream->guest, stream->root);
     struct cordon_http_call call =
-        cordon_e2b_envd_call(&cordon_e2b_kind, &box, "POST", path, "application/json", url, &headers);
+        cordon_e2b_envd_call(stream->guest->kind, &box, "POST", path, "application/json", url, &headers);
     cordon_remote_add(&headers, "Connect-Protocol-Version", "1");
     call.body = (struct cordon_bytes){body->data, body->size};
     call.deadline_us = cordon_now_us() + CORDON_E2B_CALL_US;
@@ -64,15 +65,17 @@ int cordon_e2b_unary(const struct cordon_stream *stream, const char *path, const
     call.cancel_fd = stream->cancel_fd;
     call.retry = safe ? CORDON_HTTP_RETRY_SAFE : CORDON_HTTP_RETRY_NEVER;
     *answer = (struct cordon_http_answer){0};
-    int r = body->failed ? cordon_fail_errno(err, -ENOMEM, "E2B: %s", path) : cordon_http_exchange(&call, answer, err);
+    int r = body->failed ? cordon_fail_errno(err, -ENOMEM, "%s: %s", CORDON_E2B_TITLE(stream), path)
+                         : cordon_http_exchange(&call, answer, err);
     explicit_bzero(&box, sizeof box);
     explicit_bzero(&headers, sizeof headers);
     return r == 0 && answer->status != 200 ? cordon_e2b_fail(stream->guest, strrchr(path, '/') + 1, answer, err) : r;
 }
 
-int cordon_e2b_unreadable(struct cordon_error *err)
+int cordon_e2b_unreadable(const struct cordon_stream *stream, struct cordon_error *err)
 {
-    return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "E2B: the program's stream can not be read");
+    return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "%s: the program's stream can not be read",
+                       CORDON_E2B_TITLE(stream));
 }
 
 /* --- the operations --- */
@@ -91,7 +94,7 @@ int cordon_e2b_stream_open(struct cordon_guest_handle *guest, const struct cordo
                    {CORDON_OP_REMOVE, "Remove", true}};
     struct cordon_stream *stream = calloc(1, sizeof *stream);
     if (!stream)
-        return cordon_fail_errno(err, -ENOMEM, "E2B: using a guest");
+        return cordon_fail_errno(err, -ENOMEM, "%s: using a guest", guest->kind->service->title);
     stream->guest = guest;
     stream->kind = operation->kind;
     stream->cancel_fd = operation->cancel_fd;
@@ -107,9 +110,10 @@ int cordon_e2b_stream_open(struct cordon_guest_handle *guest, const struct cordo
     else if (operation->kind == CORDON_OP_WRITE)
         r = snprintf(stream->path, sizeof stream->path, "%s", operation->path) < (int)sizeof stream->path
                 ? 0
-                : cordon_fail_errno(err, -ENAMETOOLONG, "E2B: a path");
+                : cordon_fail_errno(err, -ENAMETOOLONG, "%s: a path", CORDON_E2B_TITLE(stream));
     else if (r == -EOPNOTSUPP)
-        r = cordon_fail(err, r, CORDON_ERROR_UNSUPPORTED, "the backend e2b does not offer that of guests");
+        r = cordon_fail(err, r, CORDON_ERROR_UNSUPPORTED, "the backend %s does not offer that of guests",
+                        guest->kind->service->name);
     uint64_t most = operation->size && operation->size < FILE_MAX ? operation->size : FILE_MAX;
     if (operation->kind == CORDON_OP_WRITE)
         stream->in = CORDON_BUF_INIT(most);

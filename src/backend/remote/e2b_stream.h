@@ -13,6 +13,9 @@
 #define CORDON_E2B_FILESYSTEM "/filesystem.Filesystem/"
 #define CORDON_E2B_CALL_US 20000000u
 
+/* As errors name the service. */
+#define CORDON_E2B_TITLE(stream) ((stream)->guest->kind->service->title)
+
 struct cordon_stream {
     struct cordon_guest_handle *guest;
     enum cordon_operation_kind kind;
@@ -41,7 +44,7 @@ int cordon_e2b_fail(struct cordon_guest_handle *guest, const char *what, const s
 /* A call of envd's; safe: it may be sent twice. The answer's body is the caller's to free, also after an error. */
 int cordon_e2b_unary(const struct cordon_stream *stream, const char *path, const struct cordon_buf *body, bool safe,
                      struct cordon_http_answer *answer, struct cordon_error *err);
-int cordon_e2b_unreadable(struct cordon_error *err);
+int cordon_e2b_unreadable(const struct cordon_stream *stream, struct cordon_error *err);
 
 int cordon_e2b_program_open(struct cordon_stream *stream, const struct cordon_operation *operation,
                             struct cordon_error *err);

@@ -150,6 +150,27 @@ int cordon_remote_reader_next(const struct cordon_run *run, struct cordon_remote
 /* Appends 's' quoted for sh. */
 void cordon_remote_quote(struct cordon_buf *to, const char *text);
 
+/* The row of a backend whose runs are a service's: `capabilities` and what else is named stand before it. */
+#define CORDON_REMOTE_BACKEND(id, service_, ask_, ...)                                                                 \
+    static int id##_probe(struct cordon_error *err)                                                                    \
+    {                                                                                                                  \
+        static struct cordon_remote_probe kept;                                                                        \
+        return cordon_remote_probe(&kept, service_, ask_, err);                                                        \
+    }                                                                                                                  \
+    static int id##_open(const struct cordon_request *request, struct cordon_run **ret, struct cordon_error *err)      \
+    {                                                                                                                  \
+        return cordon_remote_run_open(service_, request, ret, err);                                                    \
+    }                                                                                                                  \
+    const struct cordon_backend cordon_backend_##id = {.abi_version = CORDON_ABI_VERSION,                              \
+                                                       .struct_size = sizeof cordon_backend_##id,                      \
+                                                       .name = #id,                                                    \
+                                                       .capabilities = capabilities,                                   \
+                                                       .probe = id##_probe,                                            \
+                                                       .run_open = id##_open,                                          \
+                                                       .run_next = cordon_remote_run_next,                             \
+                                                       .run_close = cordon_remote_run_close,                           \
+                                                       __VA_ARGS__}
+
 /* --- script.c: what is sent along with a program --- */
 
 /* The archive with the program, its files and what starts it, and the command that starts it once it is unpacked. */
