@@ -67,6 +67,7 @@ extern struct cordon_vm cordon_vm;
 /* vm_root.c: from the image's root to the guest's, as the agent; *stage names what failed. Negative errno. */
 struct cordon_vm_boot {
     bool kept;
+    bool network; /* the machine has a network device */
     const char *language;
     uint64_t disk_bytes, disk_inodes, memory_bytes;
 };

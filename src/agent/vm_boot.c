@@ -254,6 +254,7 @@ static void read_boot(struct cordon_vm_boot *ret)
         cordon_vm_fail("finding the mode in the kernel's command line (cordon.mode=)", -EINVAL);
     ret->language = word("cordon.language=", ret->kept ? "none" : "python");
     language_of(ret, &cordon_vm.language);
+    ret->network = number("cordon.network=", 0) == 1;
     ret->memory_bytes = memory_bytes();
     ret->disk_bytes = number("cordon.disk_mb=", 0) << 20;
     if (!ret->disk_bytes)

@@ -24,6 +24,7 @@
 
 #include "agent/vm.h"
 #include "base/fd.h"
+#include "isolate/nic.h"
 #include "isolate/root.h"
 
 #define FIRST_FD 32 /* of our own: above those of launch.h */
@@ -211,6 +212,8 @@ int cordon_vm_enter_root(const struct cordon_vm_boot *boot, const char **stage)
         return cordon_vm.random < 0 ? cordon_vm.random : r;
     *stage = "raising the loopback device";
     if ((r = raise_loopback()) < 0)
+        return r;
+    if (boot->network && (r = cordon_nic_raise(stage)) < 0)
         return r;
     *stage = "entering the image's root";
     if ((r = switch_root()) < 0)

@@ -3,7 +3,8 @@
  * `exec-sandbox`: guests are virtual machines of this host, made by the warden (warden/machine.h) and driven by the
  * same agent and protocol as others. Its isolation is what holds: hardware-virtualized where the accelerator was
  * measured to be that, else software-emulated, which policy takes only where the operator said so. Nothing here ever
- * falls back: what is missing is told by probe, and by each run. A machine has no network device, so it declares none.
+ * falls back: what is missing is told by probe, and by each run. A machine has a network device only if its request has
+ * the network, and where the warden can make one.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +19,8 @@ static const struct cordon_guest_backend self = {
 
 /* What capabilities() returned stays valid for ever, so there is one set for each word a warden can say. */
 enum { KINDS = (1 << CORDON_GUEST_KIND__COUNT) - 1 };
-static struct cordon_capabilities sets[2][KINDS + 1]; /* by hardware, languages */
+enum network { NO_NETWORK, TWO_PORTS, EVERY_PORT, NETWORKS };
+static struct cordon_capabilities sets[2][NETWORKS][KINDS + 1]; /* by hardware, network, languages */
 static pthread_once_t sets_made = PTHREAD_ONCE_INIT;
 
 static const struct cordon_capabilities unknown = {
@@ -38,18 +40,31 @@ static const struct cordon_capabilities unknown = {
 };
 static _Atomic(const struct cordon_capabilities *) newest = &unknown;
 
+static struct cordon_capabilities make_set(bool hardware, enum network network, uint32_t kinds)
+{
+    struct cordon_capabilities set = unknown;
+    if (hardware)
+        set.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    set.accelerator = hardware ? "kvm" : "tcg";
+    set.network = set.domain_allowlist = network != NO_NETWORK;
+    set.egress_ports = network == TWO_PORTS ? "80,443" : "";
+    set.languages = cordon_backend_languages(kinds);
+    return set;
+}
+
 static void make_sets(void)
 {
-    for (uint32_t hardware = 0; hardware <= 1; hardware++) {
-        for (uint32_t kinds = 0; kinds <= KINDS; kinds++) {
-            struct cordon_capabilities *set = &sets[hardware][kinds];
-            *set = unknown;
-            if (hardware)
-                set->isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-            set->accelerator = hardware ? "kvm" : "tcg";
-            set->languages = cordon_backend_languages(kinds);
-        }
-    }
+    for (uint32_t hardware = 0; hardware <= 1; hardware++)
+        for (enum network network = 0; network < NETWORKS; network++)
+            for (uint32_t kinds = 0; kinds <= KINDS; kinds++)
+                sets[hardware][network][kinds] = make_set(hardware, network, kinds);
+}
+
+static enum network network_of(const struct cordon_warden_hello *hello)
+{
+    if (!(hello->abilities & CORDON_ABLE_MACHINE_NETWORK))
+        return NO_NETWORK;
+    return hello->abilities & CORDON_ABLE_EVERY_PORT ? EVERY_PORT : TWO_PORTS;
 }
 
 /* Without an image it is not known which languages it will have. */
@@ -63,7 +78,7 @@ static const struct cordon_capabilities *get_capabilities(void)
     } else {
         bool hardware = hello.machine_accel == CORDON_MACHINE_KVM;
         (void)pthread_once(&sets_made, make_sets); /* can't fail with these arguments */
-        atomic_store(&newest, &sets[hardware][hello.machine_languages & KINDS]);
+        atomic_store(&newest, &sets[hardware][network_of(&hello)][hello.machine_languages & KINDS]);
     }
     return atomic_load(&newest);
 }

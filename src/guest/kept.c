@@ -129,7 +129,7 @@ static int create_once(const struct cordon_guest_spec *spec, bool machine, struc
         .cpu_percent = spec->limits.cpu_percent,
         .pids = spec->limits.pids,
         .memory_bytes = spec->limits.memory_bytes,
-        .network = spec->egress != NULL,
+        .network = spec->egress != NULL && (spec->network || !machine), /* a machine without it has no device */
         .machine = machine,
     };
     (void)snprintf(wanted.template_name, sizeof wanted.template_name, "%s",
@@ -140,7 +140,7 @@ static int create_once(const struct cordon_guest_spec *spec, bool machine, struc
         return cordon_fail_errno(err, -ENOMEM, "make a guest");
     guest->machine = machine;
     int r = begin(guest, &wanted, spec->cancel_fd, err);
-    if (r == 0 && spec->egress)
+    if (r == 0 && wanted.network)
         r = cordon_egress_open(guest->id, guest->lease.network, spec->egress, &guest->egress, err);
     if (r == 0)
         r = set_up(guest, spec, err);
@@ -310,7 +310,11 @@ static int check_network(struct cordon_guest_handle *guest, struct cordon_error 
     if (guest->egress)
         return 0;
     return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
-                       "the guest %s was made where guests may have no network, so it can be given none now",
+                       guest->machine
+                           ? "the guest %s is a virtual machine that was made without the network, so it has "
+                             "no device for it: make one with the network"
+                           : "the guest %s was made where guests may have no network, so it can be given "
+                             "none now",
                        guest->id);
 }
 

@@ -26,11 +26,13 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "isolate/nic.h"
 
 /* The descriptors in the order in which they are sent. The first five are always there. */
 #define NS_ALWAYS 5
 #define NS_STEER 7
-#define NS_COUNT (NS_STEER + CORDON_STEER_SOCKETS + 1)
+#define NS_LINK (NS_STEER + CORDON_STEER_SOCKETS)
+#define NS_COUNT (NS_LINK + 2)
 
 static int *descriptor(struct cordon_slotns *ns, size_t i)
 {
@@ -38,7 +40,9 @@ static int *descriptor(struct cordon_slotns *ns, size_t i)
                                   &ns->dev,  &ns->sockstat6, &ns->flowlabel6};
     if (i < NS_STEER)
         return named[i];
-    return i < NS_COUNT - 1 ? &ns->steer[i - NS_STEER] : &ns->steer_link;
+    if (i < NS_LINK)
+        return &ns->steer[i - NS_STEER];
+    return i == NS_LINK ? &ns->steer_link : &ns->nic;
 }
 
 struct message {
@@ -234,6 +238,17 @@ static int write_map(pid_t pid, const char *file, const struct cordon_slotns_ids
     return cordon_write_file(AT_FDCWD, path, line);
 }
 
+/* What takes privilege outside of the slot's namespaces. */
+static int open_network(const struct cordon_slotns_ids *ids, struct cordon_slotns *ns, struct cordon_error *err)
+{
+    const char *stage = "";
+    if (ids->every_port && (ns->steer_link = cordon_steer_attach(ns->net, ns->steer)) < 0)
+        return cordon_fail_errno(err, ns->steer_link, "give every port of a slot's network to one socket");
+    if (ids->nic && (ns->nic = cordon_nic_open(ns->net, &stage)) < 0)
+        return cordon_fail_errno(err, ns->nic, "make a machine's network device: %s", stage);
+    return 0;
+}
+
 static int guide(pid_t pid, int sock, const struct cordon_slotns_ids *ids, struct cordon_slotns *ret,
                  struct cordon_error *err)
 {
@@ -255,12 +270,10 @@ static int guide(pid_t pid, int sock, const struct cordon_slotns_ids *ids, struc
         return cordon_fail_errno(err, (int)n, "go on with a slot's namespaces");
     (void)recv(sock, text, 0, MSG_PEEK); /* waits for the answer or the end, which receive tells apart */
     r = cordon_slotns_receive(sock, ret, err);
-    if (r == 0 && ids->network && ids->every_port) {
-        ret->steer_link = cordon_steer_attach(ret->net, ret->steer);
-        if (ret->steer_link < 0) {
-            r = cordon_fail_errno(err, ret->steer_link, "give every port of a slot's network to one socket");
+    if (r == 0 && ids->network) {
+        r = open_network(ids, ret, err);
+        if (r < 0)
             cordon_slotns_done(ret);
-        }
     }
     return r;
 }

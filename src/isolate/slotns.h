@@ -19,6 +19,7 @@
 
 struct cordon_slotns_ids {
     bool network, every_port; /* every_port: attach (isolate/steer.h) is allowed here */
+    bool nic;                 /* with network: for a machine, which gets a device (isolate/nic.h) */
     bool single;              /* one id only: code_id in the slot is base outside (rootless) */
     uid_t owner; /* the uid that owns the user namespace: from it, interpreters can join without privilege */
     uid_t base;  /* 0…count-1 in the slot are base… outside */
@@ -34,13 +35,14 @@ struct cordon_slotns {
     int sockstat, sockstat6, dev, flowlabel6;
     int steer[CORDON_STEER_SOCKETS]; /* with network; else -1. Whoever hands them out sets them to -1 */
     int steer_link;                  /* -1: only some ports have a socket */
+    int nic;                         /* the host end of a machine's device; else -1 */
     bool network;
     uint64_t sockets; /* "sockets: used" while nobody is in */
 };
 
 #define CORDON_SLOTNS_NONE                                                                                             \
     {                                                                                                                  \
-        -1, -1, -1, -1, -1, -1, -1, {-1, -1, -1, -1, -1, -1}, -1, false, 0                                             \
+        -1, -1, -1, -1, -1, -1, -1, {-1, -1, -1, -1, -1, -1}, -1, -1, false, 0                                         \
     }
 
 /* Takes the uid (and gid) that is to own user namespaces, for the one unshare that follows. */

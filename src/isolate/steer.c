@@ -16,48 +16,15 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "isolate/route.h"
 
 #define LOOPBACK_INDEX 1 /* of lo, in every namespace */
 #define BACKLOG 1024
 
-/* --- routes --- */
-
-struct route {
-    struct nlmsghdr header;
-    struct rtmsg message;
-    struct rtattr out;
-    uint32_t index;
-};
-
-struct verdict {
-    struct nlmsghdr header;
-    struct nlmsgerr error;
-    char rest[512];
-};
-
 /* `ip route add local default dev lo table local` */
 static int all_local(int family)
 {
-    struct route route = {
-        .header = {.nlmsg_len = sizeof route,
-                   .nlmsg_type = RTM_NEWROUTE,
-                   .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE},
-        .message = {.rtm_family = (unsigned char)family,
-                    .rtm_table = RT_TABLE_LOCAL,
-                    .rtm_protocol = RTPROT_BOOT,
-                    .rtm_scope = RT_SCOPE_HOST,
-                    .rtm_type = RTN_LOCAL},
-        .out = {.rta_len = RTA_LENGTH(sizeof(uint32_t)), .rta_type = RTA_OIF},
-        .index = LOOPBACK_INDEX,
-    };
-    struct verdict verdict;
-    cordon_autoclose int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-    if (sock < 0 || send(sock, &route, sizeof route, 0) != (ssize_t)sizeof route)
-        return -errno;
-    ssize_t n = recv(sock, &verdict, sizeof verdict, 0);
-    if (n < (ssize_t)offsetof(struct verdict, rest) || verdict.header.nlmsg_type != NLMSG_ERROR)
-        return n < 0 ? -errno : -EBADMSG;
-    return verdict.error.error;
+    return cordon_route_add(&(struct cordon_route){family, RT_TABLE_LOCAL, RTN_LOCAL, NULL, 0, LOOPBACK_INDEX});
 }
 
 /* --- sockets --- */

@@ -21,7 +21,7 @@
 #define CORDON_VM_TEXT 64u /* with its NUL */
 
 /* What the kernel's command line says to process 1, each as cordon.KEY=VALUE: mode=run|kept,
- * language=python|javascript|bash, disk_mb=N, disk_inodes=N. */
+ * language=python|javascript|bash, disk_mb=N, disk_inodes=N, network=0|1. */
 
 enum cordon_vm_language { CORDON_VM_NONE = 0, CORDON_VM_PYTHON, CORDON_VM_JAVASCRIPT, CORDON_VM_BASH };
 

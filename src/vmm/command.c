@@ -13,13 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "isolate/nic.h"
+
 enum {
     COLD = 1u << CORDON_VMM_COLD,
     TEMPLATE = 1u << CORDON_VMM_TEMPLATE,
     CLONE = 1u << CORDON_VMM_CLONE,
     ALL = COLD | TEMPLATE | CLONE,
     TCG = 16,
-    KVM = 32
+    KVM = 32,
+    NETWORK = 64
 };
 
 #define FD(name) "/proc/self/fd/" name
@@ -46,14 +49,17 @@ static const struct {
     {ALL, "-initrd", FD("7")},
     {ALL, "-append",
      "quiet loglevel=1 reboot=t panic=-1 root=/dev/vda rootfstype=erofs ro cordon.mode={mode} "
-     "cordon.language={language} cordon.disk_mb={disk} cordon.disk_inodes={inodes} {append}"},
+     "cordon.language={language} cordon.disk_mb={disk} cordon.disk_inodes={inodes} cordon.network={network} "
+     "{append}"},
     {ALL, "-drive", "id=root,file=" FD("8") ",format=raw,if=none,readonly=on,file.locking=off"},
     {ALL, "-device", "virtio-blk-device,drive=root"},
     {ALL, "-device", "virtio-serial-device,max_ports=2"},
     {ALL, "-chardev", "socket,id=agent,fd=5"},
     {ALL, "-device", "virtserialport,chardev=agent,name=org.cordon.agent,nr=1"},
     {ALL, "-device", "virtio-rng-device"},
-    {ALL, "-chardev", "socket,id=qmp,fd=11"},
+    {ALL | NETWORK, "-netdev", "tap,id=network,fd=11"},
+    {ALL | NETWORK, "-device", "virtio-net-device,netdev=network,mac=" CORDON_NIC_MAC},
+    {ALL, "-chardev", "socket,id=qmp,fd=12"},
     {ALL, "-mon", "chardev=qmp,mode=control"},
     {CLONE, "-incoming", "defer"},
     {CLONE, "-S", NULL},
@@ -63,6 +69,8 @@ static const struct {
 static bool stands(unsigned when, const struct cordon_vmm_start *start)
 {
     if (!(when & 1u << start->make))
+        return false;
+    if (when & NETWORK && !start->network)
         return false;
     unsigned accel = start->accel == CORDON_VMM_KVM ? KVM : TCG;
     return !(when & (TCG | KVM)) || when & accel;
@@ -81,6 +89,7 @@ static int fill(struct cordon_buf *to, const char *value, const struct cordon_vm
                  {"{inodes}", inodes},
                  {"{mode}", start->kept ? "kept" : "run"},
                  {"{language}", start->kept ? "none" : start->language},
+                 {"{network}", start->network ? "1" : "0"},
                  {"{acpi}", start->acpi ? "on" : "off"},
                  {"{append}", start->append}};
     while (*value) {

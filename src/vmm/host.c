@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "core/value.h"
+#include "isolate/nic.h"
 #include "isolate/probe_row.h"
 #include "vmm/accel.h"
 
@@ -134,6 +135,20 @@ static void probe_image(const struct cordon_vmm_host *host, struct cordon_probe 
     free(text);
 }
 
+static void probe_network(struct cordon_probe *probe)
+{
+    char stage[96];
+    int r = cordon_nic_probe(stage, sizeof stage);
+    if (r == 0)
+        cordon_probe_found(probe, true, "machines can have a network device");
+    else
+        cordon_probe_found(probe, false, "machines can have no network device: %s: %s", stage, strerror(-r));
+    if (r == -ENOENT || r == -ENODEV)
+        cordon_probe_fix(probe, "modprobe tun; in a container: --device /dev/net/tun");
+    else if (r < 0)
+        cordon_probe_fix(probe, "let the daemon use /dev/net/tun and make network namespaces");
+}
+
 void cordon_vmm_host_probe(const struct cordon_vmm_host *host, struct cordon_probe ret[CORDON_VMM_HOST_PROBES])
 {
     enum cordon_probe_weight needed = host->wanted ? CORDON_PROBE_NEEDED : CORDON_PROBE_INFO;
@@ -141,7 +156,10 @@ void cordon_vmm_host_probe(const struct cordon_vmm_host *host, struct cordon_pro
     ret[0] = (struct cordon_probe){.name = "machines: kvm", .weight = accelerator};
     ret[1] = (struct cordon_probe){.name = "machines: qemu", .weight = needed};
     ret[2] = (struct cordon_probe){.name = "machines: image", .weight = needed};
+    ret[3] = (struct cordon_probe){.name = "machines: network",
+                                   .weight = host->wanted ? CORDON_PROBE_LESSENS : CORDON_PROBE_INFO};
     probe_accelerator(&ret[0]);
     probe_qemu(host, &ret[1]);
     probe_image(host, &ret[2]);
+    probe_network(&ret[3]);
 }

@@ -12,7 +12,7 @@ struct cordon_vmm_host {
     bool emulation;    /* software emulation is allowed, so that an accelerator is not needed */
 };
 
-#define CORDON_VMM_HOST_PROBES 3
+#define CORDON_VMM_HOST_PROBES 4
 /* Fills in CORDON_VMM_HOST_PROBES rows; children are made and waited for. The accelerator is measured anew. */
 void cordon_vmm_host_probe(const struct cordon_vmm_host *host, struct cordon_probe ret[CORDON_VMM_HOST_PROBES]);
 

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define CORDON_VMM_VERSION 1u
+#define CORDON_VMM_VERSION 2u
 
 enum cordon_vmm_fd {
     CORDON_VMM_CONTROL = 3, /* to the warden */
@@ -24,8 +24,9 @@ enum cordon_vmm_fd {
     CORDON_VMM_ROOT = 8,   /* the image's root file system */
     CORDON_VMM_RAM = 9,    /* a template's memory; /dev/null of a cold VM */
     CORDON_VMM_STATE = 10, /* and its devices */
-    CORDON_VMM__END = 11,
-    CORDON_VMM_QMP = 11 /* QEMU's end, of the vmm's own making */
+    CORDON_VMM_NIC = 11,   /* the host end of its network device (isolate/nic.h); /dev/null of a VM without one */
+    CORDON_VMM__END = 12,
+    CORDON_VMM_QMP = 12 /* QEMU's end, of the vmm's own making */
 };
 
 enum cordon_vmm_make {
@@ -45,6 +46,8 @@ struct cordon_vmm_start {
     uint32_t acpi;    /* 1: the image's kernel finds its devices by ACPI */
     uint32_t disk_mb; /* of what the guest may write */
     uint32_t disk_inodes;
+    uint32_t network; /* 1: it has a network device */
+    uint32_t reserved;
     uint64_t boot_us; /* the longest that READY may take */
     char language[16];
     char append[128]; /* what the image's kernel needs on its command line besides; no quotes */

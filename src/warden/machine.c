@@ -154,6 +154,7 @@ static struct cordon_vmm_start describe(const struct cordon_guest *guest)
                                                                                                     : CORDON_VMM_TCG,
                                      .memory_mb = template->memory_mb,
                                      .kept = guest->pool->kind == CORDON_GUEST_KEPT,
+                                     .network = guest->pool->network,
                                      .acpi = machines->found.acpi,
                                      .disk_mb = (uint32_t)(config->disk_bytes >> 20),
                                      .disk_inodes = (uint32_t)config->disk_inodes,
@@ -200,13 +201,22 @@ static int start_vmm(struct cordon_guest *guest, int control, int guest_end, str
     int r = open_template(guest, &ram, &devices, err);
     if (r < 0)
         return r;
-    const int fds[CORDON_VMM__END - 3] = {control,          guest->channel, guest_end, machines->kernel,
-                                          machines->initrd, machines->root, ram,       devices};
+    struct cordon_slotns *ns = &guest->slot->ns;
+    const int fds[CORDON_VMM__END - 3] = {control,
+                                          guest->channel,
+                                          guest_end,
+                                          machines->kernel,
+                                          machines->initrd,
+                                          machines->root,
+                                          ram,
+                                          devices,
+                                          guest->pool->network ? ns->nic : warden->null};
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0)
         cordon_machine_child(guest, fds);
     if (pid < 0)
         return cordon_fail_errno(err, -errno, "start the vmm of a machine");
+    cordon_close(&ns->nic); /* the device ends with its QEMU */
     guest->bare.on_exit = on_exit_event;
     r = cordon_child_watch(&warden->loop, &guest->bare, pid);
     if (r < 0)

@@ -183,7 +183,7 @@ static int execute(struct child *child, const int *fds)
 static int become(struct child *child, const int *fds)
 {
     const struct cordon_guest *guest = child->guest;
-    int keep[24], n = 0;
+    int keep[32], n = 0;
     for (size_t i = 0; i < CORDON_VMM__END - 3; i++)
         keep[n++] = fds[i];
     for (size_t i = 0; i < guest->slot->cgroup.procs_count; i++)

@@ -276,7 +276,7 @@ static void make_room(struct cordon_machines *machines)
 }
 
 static struct cordon_machine_template *add(struct cordon_machines *machines, enum cordon_guest_kind kind,
-                                           uint32_t memory_mb)
+                                           uint32_t memory_mb, bool network)
 {
     if (machines->template_count >= CORDON_MACHINE_TEMPLATES_MAX && !evict(machines)) {
         make_room(machines);
@@ -290,6 +290,7 @@ static struct cordon_machine_template *add(struct cordon_machines *machines, enu
     template->ram = template->devices = template->coming_ram = template->coming_devices = -1;
     template->rest.on_due = on_rested;
     cordon_pool_init_machine(&template->pool, template, kind);
+    template->pool.network = network;
     template->next = machines->templates;
     machines->templates = template;
     machines->template_count++;
@@ -297,12 +298,12 @@ static struct cordon_machine_template *add(struct cordon_machines *machines, enu
 }
 
 static struct cordon_machine_template *find(struct cordon_machines *machines, enum cordon_guest_kind kind,
-                                            uint32_t memory_mb)
+                                            uint32_t memory_mb, bool network)
 {
     for (struct cordon_machine_template *at = machines->templates; at; at = at->next)
-        if (at->pool.kind == kind && at->memory_mb == memory_mb)
+        if (at->pool.kind == kind && at->memory_mb == memory_mb && at->pool.network == network)
             return at;
-    return add(machines, kind, memory_mb);
+    return add(machines, kind, memory_mb, network);
 }
 
 void cordon_machine_acquire(struct cordon_warden *warden, const struct cordon_warden_acquire *request, int lease_take)
@@ -329,7 +330,7 @@ void cordon_machine_acquire(struct cordon_warden *warden, const struct cordon_wa
         cordon_peer_refuse(lease, -EPERM, why);
         return;
     }
-    struct cordon_machine_template *template = find(machines, kind_of(request->kind), memory_mb);
+    struct cordon_machine_template *template = find(machines, kind_of(request->kind), memory_mb, request->network);
     if (!template) {
         cordon_peer_refuse(lease, -EAGAIN, "machines of too many different memory sizes are in use at once");
         return;

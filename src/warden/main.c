@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "isolate/filter.h"
+#include "isolate/nic.h"
 #include "isolate/outer.h"
 #include "isolate/probe.h"
 #include "isolate/probe_try.h"
@@ -133,6 +134,7 @@ static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
     r = cordon_templates_open(warden, err);
     if (r < 0)
         return r;
+    char stage[96];
     const struct {
         bool able;
         uint32_t bit;
@@ -142,7 +144,8 @@ static int set_up_local(struct cordon_warden *warden, struct cordon_error *err)
                      {warden->config.root, CORDON_ABLE_AGENT_PROTECTED},
                      {cordon_cgroup_has_freezer(warden->cgroups), CORDON_ABLE_FREEZE},
                      {true, CORDON_ABLE_NETWORK},
-                     {warden->config.root && cordon_steer_probe() == 0, CORDON_ABLE_EVERY_PORT}};
+                     {warden->config.root && cordon_steer_probe() == 0, CORDON_ABLE_EVERY_PORT},
+                     {cordon_nic_probe(stage, sizeof stage) == 0, CORDON_ABLE_MACHINE_NETWORK}};
     for (size_t i = 0; i < sizeof abilities / sizeof *abilities; i++)
         if (abilities[i].able)
             warden->abilities |= abilities[i].bit;

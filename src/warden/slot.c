@@ -56,9 +56,11 @@ static struct cordon_slotns_ids ids_of(const struct cordon_slot *slot)
 {
     const struct cordon_warden_config *config = &slot->warden->config;
     bool network = slot->guest && slot->guest->pool->network;
+    bool nic = network && slot->guest->pool->machine;
     bool every_port = slot->warden->abilities & CORDON_ABLE_EVERY_PORT;
     if (!config->root)
         return (struct cordon_slotns_ids){.network = network,
+                                          .nic = nic,
                                           .single = true,
                                           .base = 0,
                                           .count = 1,
@@ -67,6 +69,7 @@ static struct cordon_slotns_ids ids_of(const struct cordon_slot *slot)
                                           .cgroup_count = slot->cgroup.procs_count};
     return (struct cordon_slotns_ids){.network = network,
                                       .every_port = every_port,
+                                      .nic = nic,
                                       .owner = config->zygote_uid,
                                       .base = slot->uids,
                                       .count = CORDON_UID_RANGE,

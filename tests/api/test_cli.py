@@ -365,7 +365,7 @@ class TestOthers:
 
     def test_doctor_tells_of_machines_and_needs_them_where_they_are_chosen(self):
         rows = {probe["name"]: probe for probe in cli("doctor", "--json").json()["probes"]}
-        machines = {name: rows[f"machines: {name}"] for name in ("kvm", "qemu", "image")}
+        machines = {name: rows[f"machines: {name}"] for name in ("kvm", "qemu", "image", "network")}
         assert all(probe["weight"] == "info" for probe in machines.values())
         image = {"CORDON_VM_IMAGE": "/nonexistent/vm", "CORDON_BACKEND": "exec-sandbox"}
         done = cli("doctor", "--json", CORDON_ALLOW_SOFTWARE_EMULATION="true", **image)

@@ -56,6 +56,37 @@ def test_first_is_booted_then_the_pool_serves(fake):
     assert host.wait_for(lambda: daemon.log().count("template of machines made") == 2, 20)
 
 
+def devices(daemon):
+    """Of each QEMU that is a clone: the tap device behind its descriptor 11, or None."""
+    found = {}
+    for pid in fakevm.machines(daemon):
+        line, info, target = host.cmdline(pid), host.read(f"/proc/{pid}/fdinfo/11"), host.descriptors(pid).get(11)
+        if "-incoming" not in line or not target:
+            continue  # or it ends just now
+        tap = target == "/dev/net/tun"
+        assert ("tap,id=network,fd=11" in line) == tap, (line, target)
+        found[pid] = info.split("iff:")[1].split()[0] if "iff:" in info else None
+    return found
+
+
+def holders(daemon):
+    """Who holds a tap device, but QEMUs."""
+    return [pid for pid in daemon.pids() if host.comm(pid) != "fake_qemu" and "/dev/net/tun" in host.descriptors(pid).values()]
+
+
+def test_a_device_only_with_the_network(fake):
+    daemon = fake(allow_network=True)
+    able = {row["name"]: row for row in daemon.get("/v1/backends").json()["backends"]}["exec-sandbox"]["capabilities"]
+    if not able["network"]:
+        pytest.skip("no tap devices can be made here")
+    assert daemon.run("pass", **BACKEND, network=True)["outcome"]["start"] == "booted"
+    # Without it: a template and a pool of its own.
+    assert daemon.run("pass", **BACKEND)["outcome"]["start"] == "booted"
+    assert host.wait_for(lambda: {None, "machine"} == set(devices(daemon).values()), 60), devices(daemon)
+    # It ends with its QEMU, which alone holds it once it has started.
+    assert host.wait_for(lambda: not holders(daemon), 60), [host.cmdline(pid) for pid in holders(daemon)]
+
+
 def test_says_what_it_can(fake):
     daemon = fake()
     pooled(daemon)
