@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/sys.h"
 #include "isolate/root.h"
 
 #define STACK_SIZE (256u << 10) /* of the joiner, and what process 1 goes on with */
@@ -267,7 +268,7 @@ static bool prepare(void)
     work.control = fcntl(CORDON_NURSERY_CONTROL_FD, F_DUPFD_CLOEXEC, LOW_FDS);
     work.filter = fcntl(CORDON_NURSERY_FILTER_FD, F_DUPFD_CLOEXEC, LOW_FDS);
     work.null = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, LOW_FDS);
-    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    int self = cordon_pidfd_open(getpid());
     work.self = self < 0 ? -1 : fcntl(self, F_DUPFD_CLOEXEC, LOW_FDS);
     if (work.control < 0 || work.filter < 0 || work.null < 0 || work.self < 0)
         return false;

@@ -19,11 +19,11 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/vm.h"
 #include "base/fd.h"
+#include "base/sys.h"
 #include "isolate/nic.h"
 #include "isolate/root.h"
 
@@ -173,12 +173,12 @@ static int cover_proc(void)
         "/proc/kpageflags", "/proc/kpagecgroup", "/proc/slabinfo",   "/proc/vmallocinfo", "/proc/iomem",
         "/proc/ioports",    "/proc/mtrr",        "/proc/swaps",      "/proc/dma",         "/proc/pagetypeinfo"};
     for (size_t i = 0; i < sizeof readonly / sizeof *readonly; i++) {
-        struct mount_attr attr = {.attr_set =
-                                      MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
         if (mount(readonly[i], readonly[i], NULL, MS_BIND, NULL) < 0 && errno == ENOENT)
             continue;
-        if (syscall(SYS_mount_setattr, AT_FDCWD, readonly[i], 0, &attr, sizeof attr) < 0)
-            return -errno;
+        int r = cordon_mount_restrict(
+            readonly[i], CORDON_MOUNT_RDONLY | CORDON_MOUNT_NOSUID | CORDON_MOUNT_NODEV | CORDON_MOUNT_NOEXEC, false);
+        if (r < 0)
+            return r;
     }
     for (size_t i = 0; i < sizeof covered / sizeof *covered; i++)
         if (mount("/dev/null", covered[i], NULL, MS_BIND, NULL) < 0 && errno != ENOENT)

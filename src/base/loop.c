@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/sys.h"
 
 int cordon_loop_init(struct cordon_loop *loop)
 {
@@ -117,7 +117,7 @@ static void on_child(struct cordon_source *source, uint32_t events)
 
 int cordon_child_watch(struct cordon_loop *loop, struct cordon_child *child, pid_t pid)
 {
-    int fd = pidfd_open(pid, 0), r = fd < 0 ? -errno : 0;
+    int fd = cordon_pidfd_open(pid), r = fd < 0 ? fd : 0;
     child->pid = pid;
     child->source.on_event = on_child;
     if (r == 0)

@@ -47,7 +47,7 @@ static int run(const struct cordon_conformance *self, const struct cordon_confor
 
 static bool is(const struct cordon_buf *buf, const char *text)
 {
-    return buf->size == strlen(text) && memcmp(buf->data ? buf->data : "", text, buf->size) == 0;
+    return buf->size == strlen(text) && (!buf->size || memcmp(buf->data, text, buf->size) == 0);
 }
 
 static bool has(const struct cordon_buf *buf, const char *text)

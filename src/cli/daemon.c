@@ -44,7 +44,13 @@ static int do_without(const struct cordon_settings *settings, const char *folder
 
 int cordon_daemon_connect(const struct cordon_settings *settings, struct cordon_error *err)
 {
+    return cordon_daemon_connect_within(settings, 0, err);
+}
+
+int cordon_daemon_connect_within(const struct cordon_settings *settings, unsigned limit_s, struct cordon_error *err)
+{
     struct cordon_state state;
+    const struct timeval limit = {.tv_sec = limit_s};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int r = cordon_state_locate(settings, &state, err);
     if (r < 0)
@@ -54,7 +60,8 @@ int cordon_daemon_connect(const struct cordon_settings *settings, struct cordon_
         return do_without(settings, state.path, err);
     (void)snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/cordon.sock", folder); /* fits */
     cordon_autoclose int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) < 0)
         return cordon_fail_errno(err, -errno, "a socket");
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
         return do_without(settings, state.path, err);

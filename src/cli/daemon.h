@@ -9,6 +9,8 @@
 /* A connected socket; -ENOENT (err untouched) when no daemon answers there, or none can be reached in the usual state
  * folder; else an error. Who answers must be root or ourselves. */
 int cordon_daemon_connect(const struct cordon_settings *settings, struct cordon_error *err);
+/* The same, with a limit for it and for each send and read on the socket, which then fails with -EAGAIN. 0: none. */
+int cordon_daemon_connect_within(const struct cordon_settings *settings, unsigned limit_s, struct cordon_error *err);
 /* Sends a request (body may be NULL). accept: a media type. */
 int cordon_daemon_send(int fd, const char *method, const char *path, const char *accept, const struct cordon_buf *body,
                        struct cordon_error *err);

@@ -15,6 +15,7 @@
 #include "vmm/host.h"
 
 #define PROBES_MAX 64
+#define DAEMON_S 10 /* one that hangs must not hang us */
 
 static const char help[] =
     "usage: cordon doctor [--json]\n"
@@ -35,9 +36,13 @@ struct findings {
 
 static void ask_daemon(const struct cordon_settings *settings, struct findings *to)
 {
-    cordon_autoclose int fd = cordon_daemon_connect(settings, &to->why);
-    if (fd >= 0 && cordon_daemon_get(fd, "/readyz", &to->ready, NULL) < 0)
+    cordon_autoclose int fd = cordon_daemon_connect_within(settings, DAEMON_S, &to->why);
+    int r = fd < 0 ? 0 : cordon_daemon_get(fd, "/readyz", &to->ready, NULL);
+    if (r < 0)
         to->ready.status = 0; /* it went away: as if there were none */
+    if (r == -EAGAIN)
+        (void)cordon_fail(&to->why, r, CORDON_ERROR_UNAVAILABLE,
+                          "it takes connections, and did not answer GET /readyz within %d s", DAEMON_S); /* only told */
     while (to->ready.body.size && to->ready.body.data[to->ready.body.size - 1] == '\n')
         to->ready.body.size--;
 }

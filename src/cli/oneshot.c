@@ -7,11 +7,11 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/sys.h"
 #include "guest/egress.h"
 #include "guest/guest.h"
 #include "supervisor/roles.h"
@@ -121,7 +121,7 @@ static void stop(int *peer, pid_t *pid)
     cordon_close(peer);
     if (*pid <= 0)
         return;
-    cordon_autoclose int pidfd = (int)syscall(SYS_pidfd_open, *pid, 0);
+    cordon_autoclose int pidfd = cordon_pidfd_open(*pid);
     struct pollfd wait = {.fd = pidfd, .events = POLLIN};
     if (pidfd >= 0 && poll(&wait, 1, STOP_MS) == 0)
         (void)kill(*pid, SIGKILL); /* our child, not yet waited for; what it leaves, the next warden removes */

@@ -205,12 +205,21 @@ static void set_body(struct cordon_http_transfer *self)
     }
 }
 
+static void allow_http_only(CURL *easy)
+{
+#if LIBCURL_VERSION_NUM >= 0x075500
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+#else /* Ubuntu 22.04's 7.81 */
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+}
+
 /* Options with constant arguments fail only for want of memory, which the transfer then tells. */
 static void set_options(struct cordon_http_transfer *self)
 {
     CURL *easy = self->pair.easy;
     curl_easy_reset(easy); /* keeps the connection */
-    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    allow_http_only(easy);
     (void)curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);

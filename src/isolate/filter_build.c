@@ -20,8 +20,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <linux/sched.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>

@@ -26,7 +26,7 @@ static void judge_version(struct cordon_probe *probe, const char *path, int stat
     if (status == 127)
         cordon_probe_found(probe, false, "%.160s is not there", path);
     else if (status == -ETIME)
-        cordon_probe_found(probe, false, "%.160s did not tell its version within 5 s (a version manager's shim?)",
+        cordon_probe_found(probe, false, "%.160s did not tell its version within 20 s (a version manager's shim?)",
                            path);
     else if (status == -EINTR)
         cordon_probe_found(probe, false, "%.160s was killed when asked for its version", path);

@@ -29,39 +29,61 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/attempt.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/sys.h"
 #include "isolate/cgroup.h"
 #include "isolate/filter.h"
 #include "isolate/outer.h"
 #include "isolate/slotns.h"
 #include "isolate/steer.h"
 
-#define OWNER 200000001u     /* nobody's uid, as the zygote's */
-#define RANGE 200065536u     /* the ids behind it */
-#define PROGRAM_US 20000000u /* for one that hangs; a slow host takes seconds */
+#define OWNER 200000001u /* nobody's uid, as the zygote's */
+#define RANGE 200065536u /* the ids behind it */
+/* For what hangs; a slow host takes seconds. A guest's child has tries of its own, and a parent that waits for it. */
+#define TRY_MS 20000u
+#define GUEST_CHILD_MS 25000u
+#define GUEST_MS 30000u
+#define TRYING 2 /* a result until it is known: it was killed for that, or hung in it */
 
-/* A child's exit status, or negative errno: -EINTR if it was killed. */
-static int wait_for(pid_t pid)
+/* How an attempt ended, as a try's result. */
+static int result_of(const struct cordon_attempt *attempt)
 {
-    int status;
-    while (waitpid(pid, &status, 0) < 0) {
-        if (errno != EINTR)
-            return -errno;
+    switch (attempt->end) {
+    case CORDON_ATTEMPT_ENDED:
+        return -attempt->value;
+    case CORDON_ATTEMPT_KILLED:
+        return -EINTR;
+    default:
+        return -ETIME;
     }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -EINTR;
+}
+
+/* Runs `body` in a child that shares `size` bytes with us: what it wrote there is there, however it ended. */
+static int in_sharing_child(int (*body)(void *shared), void *data, size_t size, unsigned limit_ms)
+{
+    struct cordon_attempt attempt;
+    int r = cordon_attempt(body, data, size, -1, limit_ms, &attempt);
+    return r < 0 ? r : result_of(&attempt);
+}
+
+struct
+try {
+    int (*body)(void);
+};
+
+static int call(void *try)
+{
+    return ((struct try *)try)->body();
 }
 
 /* Runs one try in a child of its own; its result is the child's exit status. */
-static int in_child(int (*try)(void))
+static int in_child(int (*body)(void))
 {
-    pid_t pid = fork();
-    if (pid < 0)
-        return -errno;
-    if (pid == 0)
-        _exit(-try() & 0xff);
-    int r = wait_for(pid);
-    return r == -EINTR ? -EPERM : r > 0 ? -r : r; /* an outer filter may kill for trying */
+    struct try try = {body};
+    int r = in_sharing_child(call, &try, sizeof try, TRY_MS);
+    return r == -EINTR ? -EPERM : r; /* an outer filter may kill for trying */
 }
 
 static int write_map(int proc, const char *file, unsigned inside, unsigned outside, unsigned count)
@@ -133,6 +155,12 @@ static int become_owner(void)
     return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ? -errno : 0; /* else nobody but root may write the maps */
 }
 
+static void note(int *results, enum cordon_try which, int (*try)(void))
+{
+    results[which] = TRYING;
+    results[which] = try();
+}
+
 static void try_namespaces(int *results)
 {
     static const struct {
@@ -143,13 +171,13 @@ static void try_namespaces(int *results)
         {CORDON_TRY_UTS, CLONE_NEWUTS}, {CORDON_TRY_CGROUP, CLONE_NEWCGROUP}, {CORDON_TRY_NETWORK, CLONE_NEWNET},
     };
     for (size_t i = 0; i < sizeof namespaces / sizeof namespaces[0]; i++) {
-        results[namespaces[i].which] = -EPERM; /* in case it is killed for trying */
+        results[namespaces[i].which] = TRYING;
         results[namespaces[i].which] = new_namespace(namespaces[i].flag);
     }
     if (results[CORDON_TRY_NETWORK] == 0)
-        results[CORDON_TRY_LOOPBACK] = raise_loopback();
+        note(results, CORDON_TRY_LOOPBACK, raise_loopback);
     if (results[CORDON_TRY_MOUNT] == 0)
-        results[CORDON_TRY_TMPFS] = mount_tmpfs();
+        note(results, CORDON_TRY_TMPFS, mount_tmpfs);
     if (results[CORDON_TRY_PID] == 0 && results[CORDON_TRY_TMPFS] == 0)
         results[CORDON_TRY_PROC] = in_child(mount_proc);
 }
@@ -172,6 +200,7 @@ static void guest_child(int sync, int *results)
     }
     if (results[CORDON_TRY_USER] == 0)
         results[CORDON_TRY_USER] = become_mapped();
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* whoever waits has a limit; becoming somebody else took it back */
     if (results[CORDON_TRY_USER] == 0)
         try_namespaces(results);
 }
@@ -197,8 +226,9 @@ static int run_guest_child(int *results)
         if (send(ours, &byte, 1, MSG_NOSIGNAL) != 1)
             (void)kill(pid, SIGKILL); /* it is about to end anyway */
     }
-    (void)wait_for(pid); /* how far it came is in the results */
-    return 0;
+    struct cordon_attempt attempt;
+    cordon_attempt_finish(pid, cordon_now_us() + 1000ull * GUEST_CHILD_MS, &attempt);
+    return result_of(&attempt); /* how far it came is in the results */
 }
 
 /* What a warden does first; where it can't, the tries show what that costs. */
@@ -212,24 +242,6 @@ static void take_wardens_place(void)
         (void)mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 }
 
-/* Runs `body` in a child that shares `size` bytes with us: what it wrote there is copied back, however it ended. */
-static int in_sharing_child(int (*body)(void *shared), void *data, size_t size)
-{
-    void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return -errno;
-    memcpy(shared, data, size);
-    pid_t pid = fork();
-    int r = pid < 0 ? -errno : 0;
-    if (pid == 0)
-        _exit(-body(shared) & 0xff);
-    if (pid > 0)
-        r = wait_for(pid);
-    memcpy(data, shared, size);
-    (void)munmap(shared, size); /* a page that stays would be no harm */
-    return r > 0 ? -r : r;
-}
-
 static int guest_body(void *results)
 {
     take_wardens_place();
@@ -240,9 +252,12 @@ int cordon_try_guest(int results[CORDON_TRY__COUNT])
 {
     for (size_t i = 0; i < CORDON_TRY__COUNT; i++)
         results[i] = CORDON_TRY_SKIPPED;
-    results[CORDON_TRY_USER] = -EPERM; /* in case it is killed for trying */
-    int r = in_sharing_child(guest_body, results, CORDON_TRY__COUNT * sizeof(int));
-    return r == -EINTR ? 0 : r; /* killed for trying: how far it came is in the results */
+    results[CORDON_TRY_USER] = TRYING;
+    int r = in_sharing_child(guest_body, results, CORDON_TRY__COUNT * sizeof(int), GUEST_MS);
+    for (size_t i = 0; i < CORDON_TRY__COUNT; i++)
+        if (results[i] == TRYING)
+            results[i] = r == -ETIME ? -ETIME : -EPERM; /* killed for it, by a filter say, is refused */
+    return r == -EINTR || r == -ETIME ? 0 : r;
 }
 
 static int cgroups_body(void *shared)
@@ -272,7 +287,7 @@ static int cgroups_body(void *shared)
 int cordon_try_cgroups(struct cordon_try_cgroups *ret)
 {
     *ret = (struct cordon_try_cgroups){0};
-    int r = in_sharing_child(cgroups_body, ret, sizeof *ret);
+    int r = in_sharing_child(cgroups_body, ret, sizeof *ret, TRY_MS);
     if (r < 0 && !*ret->reason)
         (void)snprintf(ret->reason, sizeof ret->reason, "trying it: %s", strerror(-r)); /* fits */
     return r;
@@ -296,8 +311,8 @@ int cordon_try_filter(void)
 
 int cordon_try_pidfd(void)
 {
-    cordon_autoclose int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    return fd < 0 ? -errno : 0;
+    cordon_autoclose int fd = cordon_pidfd_open(getpid());
+    return fd < 0 ? fd : 0;
 }
 
 /* Content that is no program: where executing is allowed the kernel says so, where it isn't it says that. */
@@ -343,9 +358,8 @@ static void execute(const char *const argv[], int output)
 }
 
 /* Reads to the end, or to the deadline: -ETIME. */
-static int read_output(int fd, char *text, size_t size)
+static int read_output(int fd, char *text, size_t size, uint64_t deadline)
 {
-    uint64_t deadline = cordon_now_us() + PROGRAM_US;
     size_t used = 0;
     for (;;) {
         uint64_t now = cordon_now_us();
@@ -370,6 +384,7 @@ static int read_output(int fd, char *text, size_t size)
 int cordon_try_program(const char *const argv[], char *text, size_t size)
 {
     int ends[2];
+    uint64_t deadline_us = cordon_now_us() + 1000ull * TRY_MS;
     text[0] = '\0';
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
@@ -380,9 +395,10 @@ int cordon_try_program(const char *const argv[], char *text, size_t size)
     if (pid == 0)
         execute(argv, input);
     cordon_close(&input);
-    int r = read_output(output, text, size);
+    int r = read_output(output, text, size, deadline_us);
     if (r < 0)
         (void)kill(pid, SIGKILL); /* waited for below */
-    int status = wait_for(pid);
-    return r < 0 ? r : status;
+    struct cordon_attempt attempt;
+    cordon_attempt_finish(pid, deadline_us, &attempt);
+    return r < 0 ? r : attempt.end == CORDON_ATTEMPT_ENDED ? attempt.value : result_of(&attempt);
 }

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/sys.h"
 
 #define COPY_MAX (512u << 10)
 
@@ -239,10 +240,9 @@ static const char *path_of(int fd, char text[32])
 static int bind_readonly(const struct build *build, int from, const char *to)
 {
     char path[32];
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
     if (mount(path_of(from, path), to, NULL, MS_BIND | MS_REC, NULL) < 0)
         return broken(build, "bind", to);
-    if (mount_setattr(AT_FDCWD, to, AT_RECURSIVE, &attr, sizeof attr) < 0)
+    if (cordon_mount_restrict(to, CORDON_MOUNT_RDONLY | CORDON_MOUNT_NOSUID | CORDON_MOUNT_NODEV, true) < 0)
         return broken(build, "make read-only", to);
     return 0;
 }
@@ -495,12 +495,10 @@ int cordon_root_enter(const struct cordon_root_spec *spec, struct cordon_error *
 
 int cordon_root_seal(struct cordon_error *err)
 {
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID};
     if (unshare(CLONE_NEWNS | CLONE_NEWUTS) < 0)
         return cordon_fail_errno(err, -errno, "template root: make a mount namespace for guests");
     if (sethostname("cordon", 6) < 0)
         return cordon_fail_errno(err, -errno, "template root: set the hostname of guests");
-    if (mount_setattr(AT_FDCWD, "/", 0, &attr, sizeof attr) < 0)
-        return cordon_fail_errno(err, -errno, "template root: make / read-only");
-    return 0;
+    int r = cordon_mount_restrict("/", CORDON_MOUNT_RDONLY | CORDON_MOUNT_NOSUID, false);
+    return r < 0 ? cordon_fail_errno(err, r, "template root: make / read-only") : 0;
 }

@@ -10,27 +10,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <poll.h>
 #include <pthread.h>
 #include <pwd.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/attempt.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "vmm/accel_try.h"
-
-#define REAP_MS 1000 /* a killed child that is stuck in the kernel is left to it */
 
 static const struct cordon_accelerator *const all[] = {&cordon_accelerator_kvm}; /* the best first */
 
@@ -157,94 +151,49 @@ static void explain_open(const struct cordon_accelerator *which, struct cordon_a
     }
 }
 
-/* A child that is stuck in the kernel must hold nothing that others wait for: the end of a pipe that stdout is, say. */
-static void keep_only(int device, int output)
+struct trial {
+    const struct cordon_accelerator *which;
+    const struct cordon_accel_calls *calls;
+    int device;
+    struct cordon_accel found;
+};
+
+static int examine(void *data)
 {
-    int low = device < output ? device : output, high = device < output ? output : device;
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; null >= 0 && fd <= STDERR_FILENO && fd < low; fd++)
-        (void)dup2(null, fd); /* where it fails it stays as it is */
-    if (low > STDERR_FILENO + 1)
-        (void)syscall(SYS_close_range, STDERR_FILENO + 1u, (unsigned)low - 1, 0u);
-    if (high > low + 1)
-        (void)syscall(SYS_close_range, (unsigned)low + 1, (unsigned)high - 1, 0u);
-    (void)syscall(SYS_close_range, (unsigned)high + 1, ~0u, 0u);
+    struct trial *trial = data;
+    trial->which->examine(trial->calls, trial->device, &trial->found);
+    return 0;
 }
 
-/* Never returns. */
-static void be_child(const struct cordon_accelerator *which, const struct cordon_accel_calls *calls, int device,
-                     int output, struct cordon_accel found)
+static void explain_end(const struct cordon_accelerator *which, const struct cordon_attempt *attempt, unsigned limit_ms,
+                        struct cordon_accel *ret)
 {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* its limit is the parent's; it can't be without in a live kernel */
-    keep_only(device, output);
-    which->examine(calls, device, &found);
-    _exit(cordon_write_full(output, &found, sizeof found) < 0);
-}
-
-/* Waits until fd is readable: 1, or 0 at the deadline. */
-static int await(int fd, uint64_t deadline_us)
-{
-    for (;;) {
-        uint64_t now = cordon_now_us();
-        struct pollfd event = {.fd = fd, .events = POLLIN};
-        if (now >= deadline_us)
-            return 0;
-        int r = poll(&event, 1, (int)((deadline_us - now) / 1000) + 1);
-        if (r > 0)
-            return 1;
-        if (r < 0 && errno != EINTR)
-            return -errno;
-    }
-}
-
-static void explain_death(const struct cordon_accelerator *which, struct cordon_accel *ret, int status)
-{
-    if (WIFSIGNALED(status))
-        cordon_accel_tell(ret, CORDON_ACCEL_UNUSABLE, "trying %s: the process was killed by signal %d (%s)",
-                          which->device, WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else
+    const char *device = which->device;
+    int value = attempt->value;
+    if (attempt->end == CORDON_ATTEMPT_KILLED)
+        cordon_accel_tell(ret, CORDON_ACCEL_UNUSABLE, "trying %s: the process was killed by signal %d (%s)", device,
+                          value, strsignal(value));
+    else if (attempt->end == CORDON_ATTEMPT_ENDED)
         cordon_accel_tell(ret, CORDON_ACCEL_UNUSABLE, "trying %s: the process ended without an answer (status %d)",
-                          which->device, WEXITSTATUS(status));
-}
-
-/* Ends the child and takes its exit status; false: it is stuck in the kernel, and stays there. */
-static bool reap(pid_t pid, int pidfd, int *status)
-{
-    (void)kill(pid, SIGKILL); /* ours and not waited for yet, so it can't be another's id; it may be dead */
-    if (pidfd >= 0 && await(pidfd, cordon_now_us() + 1000ull * REAP_MS) <= 0)
-        return false;
-    while (waitpid(pid, status, 0) < 0)
-        if (errno != EINTR)
-            return false;
-    return true;
+                          device, value);
+    else
+        cordon_accel_tell(ret, CORDON_ACCEL_UNUSABLE, "trying %s: no answer within %u ms%s", device, limit_ms,
+                          attempt->end == CORDON_ATTEMPT_LATE ? "" : ", and the process that tried can not be killed");
 }
 
 static int measure(const struct cordon_accelerator *which, const struct cordon_accel_calls *calls, int device,
                    unsigned limit_ms, struct cordon_accel *ret, struct cordon_error *err)
 {
-    struct cordon_accel found;
-    int ends[2], status = 0;
+    struct trial trial = {.which = which, .calls = calls, .device = device, .found = *ret};
+    struct cordon_attempt attempt;
     uint64_t begin = cordon_now_us();
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return cordon_fail_errno(err, -errno, "try the accelerator %s: make a pipe", which->name);
-    cordon_autoclose int input = ends[0], output = ends[1];
-    pid_t pid = fork();
-    if (pid < 0)
-        return cordon_fail_errno(err, -errno, "try the accelerator %s: start a process", which->name);
-    if (pid == 0)
-        be_child(which, calls, device, output, *ret);
-    cordon_close(&output);
-    cordon_autoclose int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    int answered = await(input, begin + 1000ull * limit_ms);
-    bool whole = answered > 0 && cordon_read_full(input, &found, sizeof found) == 0;
-    bool dead = reap(pid, pidfd, &status);
-    if (whole)
-        *ret = found;
-    else if (answered > 0 && dead)
-        explain_death(which, ret, status);
+    int r = cordon_attempt(examine, &trial, sizeof trial, device, limit_ms, &attempt);
+    if (r < 0)
+        return cordon_fail_errno(err, r, "try the accelerator %s: start a process", which->name);
+    if (attempt.end == CORDON_ATTEMPT_ENDED && attempt.value == 0)
+        *ret = trial.found;
     else
-        cordon_accel_tell(ret, CORDON_ACCEL_UNUSABLE, "trying %s: no answer within %u ms%s", which->device, limit_ms,
-                          dead ? "" : ", and the process that tried can not be killed");
+        explain_end(which, &attempt, limit_ms, ret);
     ret->took_us = cordon_now_us() - begin;
     return 0;
 }

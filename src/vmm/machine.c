@@ -15,7 +15,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -27,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/sys.h"
 #include "isolate/filter.h"
 #include "proto/vm.h"
 #include "vmm/command.h"
@@ -90,9 +90,9 @@ static int start_qemu(struct cordon_machine *machine, const struct cordon_vmm_co
     if (pid < 0)
         return cordon_machine_fail(machine, -errno, "start QEMU: %s", strerror(errno));
     machine->pid = pid;
-    machine->pidfd = pidfd_open(pid, 0);
+    machine->pidfd = cordon_pidfd_open(pid);
     if (machine->pidfd < 0)
-        return cordon_machine_fail(machine, -errno, "watch QEMU: %s", strerror(errno));
+        return cordon_machine_fail(machine, machine->pidfd, "watch QEMU: %s", strerror(-machine->pidfd));
     for (int fd = CORDON_VMM_GUEST; fd < CORDON_VMM__END; fd++)
         if (fd != CORDON_VMM_STATE)
             (void)close(fd); /* QEMU's now; its end is then the guest's end */

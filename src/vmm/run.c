@@ -107,7 +107,7 @@ static int on_end(struct cordon_machine *machine)
     siginfo_t info = {0};
     drain(machine);
     machine->ended = true;
-    if (waitid(P_PIDFD, (id_t)machine->pidfd, &info, WEXITED) < 0)
+    if (waitid(P_PID, (id_t)machine->pid, &info, WEXITED) < 0)
         return cordon_machine_fail(machine, -errno, "QEMU ended, and its status can't be had");
     machine->pid = 0;
     machine->ended_well = info.si_code == CLD_EXITED && info.si_status == 0;

@@ -8,13 +8,13 @@
 #include "warden/machine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/sys.h"
 
 #define MAKING_STARTS 3u /* times CORDON_GUEST_START_S: somebody else may still wait for it */
 #define DYING_US 5000000u
@@ -95,7 +96,7 @@ static void close_all(struct cordon_guest *guest)
 static void kill_guest(struct cordon_guest *guest)
 {
     if (guest->death.watched)
-        (void)pidfd_send_signal(guest->death.fd, SIGKILL, NULL, 0); /* dead already: its event is under way */
+        (void)cordon_pidfd_kill(guest->death.fd, SIGKILL); /* dead already: its event is under way */
     /* A plain agent has to end the code's processes itself; it does when its channel ends, which it has. */
     if (!guest->bare_plain)
         cordon_child_kill(&guest->bare);
@@ -373,7 +374,7 @@ static int watch_process_one(struct cordon_guest *guest, int pidfd)
     int spare = dup(pidfd); /* watching closes what it can't watch, and then it must still be killed */
     int r = spare < 0 ? -errno : cordon_source_watch(&guest->warden->loop, &guest->death, spare, EPOLLIN);
     if (r < 0) {
-        (void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+        (void)cordon_pidfd_kill(pidfd, SIGKILL);
         struct pollfd end = {.fd = pidfd, .events = POLLIN};
         (void)poll(&end, 1, 1000); /* rare (no fds left, no memory), so this wait does no harm */
         guest->alive = false;

@@ -6,10 +6,11 @@ import os
 import signal
 import socket
 import stat
+import tempfile
 
 import pytest
 from lib.client import artifacts
-from lib.daemon import cli
+from lib.daemon import PREFIX, cli
 
 
 @pytest.fixture(params=["alone", "daemon"], scope="module")
@@ -372,6 +373,15 @@ class TestOthers:
         rows = {probe["name"]: probe for probe in done.json()["probes"]}
         assert done.status == 1 and rows["machines: image"]["weight"] == "needed" and not rows["machines: image"]["ok"]
         assert rows["machines: kvm"]["weight"] == "lessens" and rows["machines: image"]["fix"] == "cordon image build"
+
+    @pytest.mark.limit(60)
+    def test_doctor_does_not_wait_for_a_daemon_that_hangs(self):
+        """Something listens on the socket, and says nothing."""
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as state, socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(os.path.join(state, "cordon.sock"))
+            silent.listen()
+            done = cli("doctor", CORDON_STATE=state, timeout=50)
+        assert "did not answer GET /readyz within 10 s" in done.text, done
 
     def test_bench_of_machines_needs_an_image_and_sane_numbers(self):
         assert "exec-sandbox" in cli("bench", "--help").text

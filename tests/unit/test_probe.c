@@ -122,6 +122,13 @@ static void programs_are_bounded(void **state)
 {
     (void)state;
     char text[16];
+    int status;
+    /* Says all that it will, and stays; beside the other that takes its whole time. */
+    const char *const staying[] = {"/bin/sh", "-c", "exec >&-; exec sleep 60", NULL};
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(cordon_try_program(staying, text, sizeof text) != -ETIME);
     const char *const loud[] = {"/bin/sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done",
                                 NULL};
     assert_int_equal(cordon_try_program(loud, text, sizeof text), 0);
@@ -132,6 +139,8 @@ static void programs_are_bounded(void **state)
     assert_int_equal(cordon_try_program(failing, text, sizeof text), 3);
     const char *const killed[] = {"/bin/sh", "-c", "kill -9 $$", NULL};
     assert_int_equal(cordon_try_program(killed, text, sizeof text), -EINTR);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
 }
 
 /* As in a container whose filter refuses or kills: here the gateway's own, which kills for unshare. */

@@ -22,6 +22,10 @@
 #include "base/fd.h"
 #include "isolate/slotns.h"
 
+#ifndef IPV6_FLOWLABEL_MGR /* Ubuntu 22.04's headers */
+#define IPV6_FLOWLABEL_MGR 32
+#endif
+
 #define OWNER 1879048193u
 #define BASE 1879113728u
 
