@@ -39,6 +39,8 @@
 
 struct cordon_http_transfer {
     struct cordon_http_call call;
+    char *url;                    /* call.url: errors name it when the caller's is long gone */
+    bool let_go;                  /* the rest of call is the caller's again */
     struct cordon_http_idle pair; /* multi, easy, origin */
     struct curl_slist *headers;
     struct pollfd sockets[SOCKETS_MAX];
@@ -108,6 +110,8 @@ static size_t on_body(char *data, size_t one, size_t size, void *user)
 static size_t on_upload(char *to, size_t one, size_t room, void *user)
 {
     struct cordon_http_transfer *self = user;
+    if (self->let_go && self->sent < self->call.body.size)
+        return CURL_READFUNC_ABORT;
     size_t left = self->call.body.size - self->sent;
     size_t size = left < one * room ? left : one * room;
     memcpy(to, self->call.body.data + self->sent, size);
@@ -290,6 +294,9 @@ static int fail_ended(struct cordon_http_transfer *self, struct cordon_error *er
     if (self->result ==
         CURLE_SEND_FAIL_REWIND) /* libcurl would have sent it once more, for which it has not our leave */
         return fail_transfer(self, -EPIPE, "the server closed the connection that was kept, without an answer", err);
+    if (self->result == CURLE_ABORTED_BY_CALLBACK)
+        return fail_transfer(self, -EPIPE, "the server answered before it had read the whole request, and then read on",
+                             err);
     bool refused = self->result == CURLE_COULDNT_CONNECT || self->result == CURLE_COULDNT_RESOLVE_HOST;
     return fail_transfer(self, refused ? -ECONNREFUSED : -EIO,
                          *self->text ? self->text : curl_easy_strerror(self->result), err);
@@ -362,12 +369,17 @@ static int start(struct cordon_http_transfer *self, struct cordon_error *err)
     return r;
 }
 
-int cordon_http_open(const struct cordon_http_call *call, struct cordon_http_transfer **ret, struct cordon_error *err)
+static int open_call(const struct cordon_http_call *call, struct cordon_http_transfer **ret, struct cordon_error *err)
 {
     struct cordon_http_transfer *self = calloc(1, sizeof *self);
-    if (!self)
+    char *url = strdup(call->url);
+    if (!self || !url) {
+        free(self);
+        free(url);
         return cordon_fail_errno(err, -ENOMEM, "calling %.200s", call->url);
+    }
     self->call = *call;
+    self->call.url = self->url = url;
     self->call.answer_max = call->answer_max ? call->answer_max : USUAL_ANSWER;
     self->deadline_us = call->deadline_us ? call->deadline_us : cordon_now_us() + USUAL_US;
     self->body = CORDON_BUF_INIT(WINDOW + CURL_MAX_WRITE_SIZE * 2);
@@ -376,6 +388,14 @@ int cordon_http_open(const struct cordon_http_call *call, struct cordon_http_tra
         cordon_http_close(self);
     else
         *ret = self;
+    return r;
+}
+
+int cordon_http_open(const struct cordon_http_call *call, struct cordon_http_transfer **ret, struct cordon_error *err)
+{
+    int r = open_call(call, ret, err);
+    if (r == 0)
+        (*ret)->let_go = true;
     return r;
 }
 
@@ -433,6 +453,7 @@ void cordon_http_close(struct cordon_http_transfer *self)
         cordon_http_idle_done(&self->pair);
     curl_slist_free_all(self->headers);
     cordon_buf_done(&self->body);
+    free(self->url);
     free(self);
 }
 
@@ -443,7 +464,7 @@ static int exchange_once(const struct cordon_http_call *call, struct cordon_http
     struct cordon_http_transfer *transfer;
     struct cordon_bytes data;
     ret->body = CORDON_BUF_INIT(call->answer_max ? call->answer_max : USUAL_ANSWER);
-    int r = cordon_http_open(call, &transfer, err);
+    int r = open_call(call, &transfer, err);
     if (r < 0)
         return r;
     ret->status = transfer->status;

@@ -38,7 +38,8 @@ void cordon_http_client_shutdown(void);
 
 struct cordon_http_transfer;
 /* Sends and waits for the answer's header. Errors: UNAVAILABLE when not a byte of the request was sent, else
- * INFRASTRUCTURE; CANCELLED. The call is borrowed until close. */
+ * INFRASTRUCTURE; CANCELLED. The call is borrowed until it returns: a server that answered before it had read the whole
+ * request, and reads on, gets no more of it, and the transfer fails. */
 int cordon_http_open(const struct cordon_http_call *call, struct cordon_http_transfer **ret, struct cordon_error *err);
 unsigned cordon_http_status(const struct cordon_http_transfer *transfer);
 unsigned cordon_http_retry_after(const struct cordon_http_transfer *transfer); /* seconds; 0: not said */
