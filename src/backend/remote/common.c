@@ -12,6 +12,7 @@
 #include "backend/remote/setup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/secret.h"
 #include "core/run.h"
 
@@ -221,4 +222,20 @@ int cordon_remote_reader_next(const struct cordon_run *run, struct cordon_remote
 {
     cordon_http_extend(reader->transfer, run->deadline_us);
     return cordon_http_read(reader->transfer, ret, err);
+}
+
+void cordon_remote_write_env(struct cordon_json *json, const char *key, const char *const *env, size_t count)
+{
+    cordon_json_key(json, key);
+    cordon_json_object_begin(json);
+    for (size_t i = 0; i < count; i++) {
+        const char *equals = strchrnul(env[i], '=');
+        cordon_autofree char *name = strndup(env[i], (size_t)(equals - env[i]));
+        json->buf->failed = json->buf->failed || !name;
+        if (!name)
+            return;
+        cordon_json_key(json, name);
+        cordon_json_text(json, *equals ? equals + 1 : "");
+    }
+    cordon_json_object_end(json);
 }

@@ -104,8 +104,4 @@ int cordon_e2b_check_urls(const struct cordon_e2b_kind *kind, struct cordon_erro
 /* Asks the service whether it is there and knows the key. */
 int cordon_e2b_ask(const struct cordon_e2b_kind *kind, struct cordon_error *err);
 
-struct cordon_json;
-/* Writes the member key: an object of "NAME=VALUE" texts. A failure is in json->buf->failed. */
-void cordon_e2b_write_env(struct cordon_json *json, const char *key, const char *const *env, size_t count);
-
 #endif

@@ -55,22 +55,6 @@ struct cordon_http_call cordon_e2b_envd_call(const struct cordon_e2b_kind *kind,
 
 /* --- sandboxes --- */
 
-void cordon_e2b_write_env(struct cordon_json *json, const char *key, const char *const *env, size_t count)
-{
-    cordon_json_key(json, key);
-    cordon_json_object_begin(json);
-    for (size_t i = 0; i < count; i++) {
-        const char *equals = strchrnul(env[i], '=');
-        cordon_autofree char *name = strndup(env[i], (size_t)(equals - env[i]));
-        json->buf->failed = json->buf->failed || !name;
-        if (!name)
-            return;
-        cordon_json_key(json, name);
-        cordon_json_text(json, *equals ? equals + 1 : "");
-    }
-    cordon_json_object_end(json);
-}
-
 static void write_create(const struct cordon_e2b_kind *kind, const struct cordon_e2b_wish *wish, bool newest,
                          struct cordon_buf *to)
 {
@@ -90,7 +74,7 @@ static void write_create(const struct cordon_e2b_kind *kind, const struct cordon
     }
     cordon_json_object_end(&json);
     if (wish->env_count)
-        cordon_e2b_write_env(&json, "envVars", wish->env, wish->env_count);
+        cordon_remote_write_env(&json, "envVars", wish->env, wish->env_count);
     if (!newest) {
         cordon_json_key(&json, "secure");
         cordon_json_bool(&json, true);

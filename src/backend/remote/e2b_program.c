@@ -77,7 +77,7 @@ static void write_start(const struct cordon_operation *operation, struct cordon_
         cordon_json_text(&json, operation->argv[i]);
     cordon_json_array_end(&json);
     if (operation->env_count)
-        cordon_e2b_write_env(&json, "envs", operation->env, operation->env_count);
+        cordon_remote_write_env(&json, "envs", operation->env, operation->env_count);
     if (operation->cwd) {
         cordon_json_key(&json, "cwd");
         cordon_json_text(&json, operation->cwd);

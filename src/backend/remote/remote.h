@@ -147,6 +147,10 @@ void cordon_remote_reader_close(struct cordon_remote_reader *reader);
 int cordon_remote_reader_next(const struct cordon_run *run, struct cordon_remote_reader *reader,
                               struct cordon_bytes *ret, struct cordon_error *err);
 
+struct cordon_json;
+/* Writes the member key: an object of "NAME=VALUE" texts. A failure is in json->buf->failed. */
+void cordon_remote_write_env(struct cordon_json *json, const char *key, const char *const *env, size_t count);
+
 /* Appends 's' quoted for sh. */
 void cordon_remote_quote(struct cordon_buf *to, const char *text);
 
