@@ -19,6 +19,7 @@ import host
 
 NAME = "bench.test"
 CROWD = 500
+UNPACED = b"reno"
 
 # In a guest, in slirp4netns, and on the host: argv says where, and how much. Prints one JSON object.
 CLIENT = """
@@ -36,15 +37,16 @@ began = clock()
 address = socket.getaddrinfo(where, port, socket.AF_INET)[0][4][0]
 resolved = (clock() - began) * 1e6
 times = [echo(address) for _ in range(rounds)]
-rates = []
-for _ in range(3 if mib else 0):
+def receive(kind):
     with socket.create_connection((address, port), 20) as s:
-        s.sendall(b"b" + mib.to_bytes(7, "big"))
+        s.sendall(kind + mib.to_bytes(7, "big"))
         room, got, began = bytearray(1 << 20), 0, clock()
         while n := s.recv_into(room): got += n
-        rates.append(got / (1 << 20) / (clock() - began))
         assert got == mib << 20, got
-print(json.dumps({"resolved_us": resolved, "first_us": times[0], "us": times[1:], "mib_per_s": max(rates, default=0)}))
+        return got / (1 << 20) / (clock() - began)
+rates = [(receive(b"b"), receive(b"u")) for _ in range(3 if mib else 0)]
+print(json.dumps({"resolved_us": resolved, "first_us": times[0], "us": times[1:],
+                  "mib_per_s": max(r[0] for r in rates), "unpaced_mib_per_s": max(r[1] for r in rates)}))
 """
 
 # Holds many connections, each of which has carried something, until its stdin ends.
@@ -59,26 +61,8 @@ import time; time.sleep(4)
 """
 
 
-# What any process in between costs on this host now: a relay that does nothing but splice. argv: the server's port.
-RELAY = """
-import fcntl, os, socket, sys
-listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-print(listener.getsockname()[1], flush=True)
-while True:
-    client, _ = listener.accept()
-    client.setsockopt(6, 1, 1)
-    with client, socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as server:
-        server.setsockopt(6, 1, 1)
-        server.sendall(client.recv(8))
-        out, into = os.pipe()
-        fcntl.fcntl(into, 1031, 256 << 10)
-        while n := os.splice(server.fileno(), into, 256 << 10):
-            while n: n -= os.splice(out, client.fileno(), n)
-        os.close(out), os.close(into)
-"""
-
-
 class Handler(socketserver.BaseRequestHandler):
+    """b: bytes, as the host's TCP sends them; u: bytes without pacing, where the host's way has it; else an echo."""
     block = bytes(1 << 20)
 
     def handle(self):
@@ -89,7 +73,9 @@ class Handler(socketserver.BaseRequestHandler):
             if not part:
                 return
             asked += part
-        if asked[:1] == b"b":
+        if asked[:1] in (b"b", b"u"):
+            if asked[:1] == b"u":
+                self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
             for _ in range(int.from_bytes(asked[1:], "big")):
                 self.request.sendall(self.block)
             return
@@ -126,9 +112,9 @@ def servers():
 
 
 @contextlib.contextmanager
-def relay(port):
-    """The port of a bare relay to that port."""
-    process = subprocess.Popen([host.PYTHON, "-I", "-c", RELAY, str(port)], env=host.ENVIRONMENT, text=True,
+def relay(bench, port, way):
+    """The port of a bare relay to that port: what any process in between costs on this host now."""
+    process = subprocess.Popen([str(bench.build / "bench/bench_relay"), str(port), way], env=host.ENVIRONMENT, text=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     try:
         yield int(process.stdout.readline())
@@ -197,12 +183,37 @@ def outside(port, rounds, mib, where, before=()):
     return json.loads(done.stdout)
 
 
+# The server sends as this host does by default, and without pacing (BBR's timers dominate on loopback).
+RATES = {"mib_per_s": "", "unpaced_mib_per_s": ", without pacing"}
+
+
+def middle(numbers):
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def summary(answers):
+    rest = sorted(us for a in answers for us in a["us"])
+    return {**{key: middle([a[key] for a in answers]) for key in ("resolved_us", "first_us", *RATES)},
+            "p50_us": rest[len(rest) // 2], "p99_us": rest[int(len(rest) * 0.99)]}
+
+
+def show(rows, direct):
+    with open("/proc/sys/net/ipv4/tcp_congestion_control", encoding="ascii") as file:
+        print(f"\nconnections (microseconds: connect, 8 bytes there and back) and bytes to the client (TCP: {file.read().strip()})")
+    print(f"  {'':20} {'resolved':>9} {'first p50':>10} {'next p50':>9} {'p99':>8} {'MiB/s':>8} {'of direct':>9} "
+          f"{'unpaced':>8} {'of direct':>9}")
+    for name, row in rows.items():
+        rates = " ".join(f"{row[kind]:8.0f} {row[kind] / direct[kind]:9.2f}" for kind in RATES)
+        print(f"  {name:20} {row['resolved_us']:9.0f} {row['first_us']:10.0f} {row['p50_us']:9.0f} {row['p99_us']:8.0f} {rates}")
+
+
 def ways(bench, daemon, port):
     """Connections and bytes: direct, by a guest, and by slirp4netns, taking turns."""
     rounds, mib = bench.pick(40, 15), bench.pick(512, 128)
-    with slirp() as prefix, relay(port) as bare:
+    with slirp() as prefix, relay(bench, port, "splice") as spliced, relay(bench, port, "copy") as copied:
         ask = {"direct on loopback": lambda: outside(port, rounds, mib, "127.0.0.1"),
-               "by a bare relay": lambda: outside(bare, rounds, mib, "127.0.0.1"),
+               "by a splicing relay": lambda: outside(spliced, rounds, mib, "127.0.0.1"),
+               "by a copying relay": lambda: outside(copied, rounds, mib, "127.0.0.1"),
                "from a guest": lambda: in_guest(bench, daemon, port, rounds, mib)}
         if prefix:
             ask["by slirp4netns"] = lambda: outside(port, rounds, mib, "10.0.2.2", prefix)
@@ -210,25 +221,15 @@ def ways(bench, daemon, port):
         for _ in range(bench.pick(7, 3)):
             for name, measure in ask.items():
                 found[name].append(measure())
-    rows = {}
-    print("\nconnections (microseconds: connect, 8 bytes there and back) and bytes to the client")
-    print(f"  {'':20} {'resolved':>9} {'first p50':>10} {'next p50':>9} {'p99':>8} {'MiB/s':>8} {'of direct':>9}")
-    for name, answers in found.items():
-        middle = sorted(a["first_us"] for a in answers)[len(answers) // 2]
-        rest = sorted(us for a in answers for us in a["us"])
-        row = {"resolved_us": sorted(a["resolved_us"] for a in answers)[len(answers) // 2], "first_us": middle,
-               "p50_us": rest[len(rest) // 2], "p99_us": rest[int(len(rest) * 0.99)],
-               "mib_per_s": sorted(a["mib_per_s"] for a in answers)[len(answers) // 2]}
-        rows[name] = row
-        share = row["mib_per_s"] / rows["direct on loopback"]["mib_per_s"]
-        print(f"  {name:20} {row['resolved_us']:9.0f} {middle:10.0f} {row['p50_us']:9.0f} {row['p99_us']:8.0f} "
-              f"{row['mib_per_s']:8.0f} {share:9.2f}")
+    rows = {name: summary(answers) for name, answers in found.items()}
     direct, guest = rows["direct on loopback"], rows["from a guest"]
+    show(rows, direct)
     bench.target("first connection of a guest, ms above direct", (guest["first_us"] - direct["first_us"]) / 1000, 1)
-    bench.target("bytes to a guest / direct", guest["mib_per_s"] / direct["mib_per_s"], 0.6, at_most=False)
+    for kind in RATES:
+        bench.target(f"bytes to a guest / direct{RATES[kind]}", guest[kind] / direct[kind], 0.6, at_most=False)
+        print(f"  a guest / a splicing relay: bytes x {guest[kind] / rows['by a splicing relay'][kind]:.2f}")
     if "by slirp4netns" in rows:
         peer = rows["by slirp4netns"]
-        print(f"  a guest / a bare relay: bytes x {guest['mib_per_s'] / rows['by a bare relay']['mib_per_s']:.2f}")
         print(f"  a guest / slirp4netns: connections x {guest['p50_us'] / peer['p50_us']:.2f} of its time, bytes x "
               f"{guest['mib_per_s'] / peer['mib_per_s']:.2f}")
     bench.results["egress ways"] = rows

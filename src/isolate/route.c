@@ -52,6 +52,16 @@ static int put_address(struct request *request, int type, int family, const char
     return 0;
 }
 
+/* Of the ends of connections that go by the route and begin here. */
+static void put_unpaced(struct request *request)
+{
+    const struct {
+        struct rtattr attribute;
+        char name[8];
+    } congestion = {{.rta_len = RTA_LENGTH(sizeof congestion.name), .rta_type = RTAX_CC_ALGO}, CORDON_UNPACED};
+    put(request, RTA_METRICS, &congestion, sizeof congestion);
+}
+
 static int ask(const struct request *request)
 {
     struct {
@@ -80,6 +90,8 @@ int cordon_route_add(const struct cordon_route *route)
                                         .rtm_type = (unsigned char)route->type};
     int r = route->address ? put_address(&request, RTA_DST, route->family, route->address) : 0;
     put(&request, RTA_OIF, &device, sizeof device);
+    if (route->type == RTN_LOCAL)
+        put_unpaced(&request);
     return r < 0 ? r : ask(&request);
 }
 

@@ -5,10 +5,15 @@
 
 #include <stddef.h>
 
+/* How TCP sends where nothing is lost and nobody is to share with: a host's default may pace (BBR), and sets a timer
+ * each few segments for it, which costs more than all else that a relay does. Every kernel has this one. */
+#define CORDON_UNPACED "reno"
+
 struct cordon_route {
-    int family;          /* AF_INET or AF_INET6 */
-    int table;           /* RT_TABLE_… */
-    int type;            /* RTN_LOCAL: what goes there is for this namespace; RTN_UNICAST: it leaves by the device */
+    int family; /* AF_INET or AF_INET6 */
+    int table;  /* RT_TABLE_… */
+    int type;   /* RTN_LOCAL: what goes there is for this namespace, and not paced; RTN_UNICAST: it leaves by the device
+                 */
     const char *address; /* as text; NULL: every one */
     int length;          /* of its prefix */
     unsigned device;     /* index */

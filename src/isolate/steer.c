@@ -7,6 +7,7 @@
 #include <linux/bpf.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +22,7 @@
 #define LOOPBACK_INDEX 1 /* of lo, in every namespace */
 #define BACKLOG 1024
 
-/* `ip route add local default dev lo table local` */
+/* `ip route add local default dev lo table local congctl reno` */
 static int all_local(int family)
 {
     return cordon_route_add(&(struct cordon_route){family, RT_TABLE_LOCAL, RTN_LOCAL, NULL, 0, LOOPBACK_INDEX});
@@ -45,6 +46,9 @@ static int set_options(int sock, size_t kind)
         return -errno;
     if (datagram &&
         setsockopt(sock, six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_RECVPKTINFO : IP_PKTINFO, &on, sizeof on) < 0)
+        return -errno;
+    /* Accepted ones inherit it, whatever route leads to who connects. */
+    if (!datagram && setsockopt(sock, IPPROTO_TCP, TCP_CONGESTION, CORDON_UNPACED, sizeof CORDON_UNPACED - 1) < 0)
         return -errno;
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/in6.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +22,7 @@
 
 #include "base/fd.h"
 #include "isolate/slotns.h"
+#include "isolate/steer.h"
 
 #ifndef IPV6_FLOWLABEL_MGR /* Ubuntu 22.04's headers */
 #define IPV6_FLOWLABEL_MGR 32
@@ -191,6 +193,63 @@ static void a_failure_travels(void **state)
     (void)close(pair[1]);
 }
 
+static bool is_unpaced(int sock)
+{
+    char name[16] = "";
+    socklen_t size = sizeof name;
+    return getsockopt(sock, IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0 && strcmp(name, "reno") == 0;
+}
+
+/* A connection to an address of the internet comes to the listener. 0, or which check failed. */
+static int connect_to(const struct sockaddr *to, socklen_t size, int listener)
+{
+    if (!is_unpaced(listener))
+        return 3;
+    int guest = socket(to->sa_family, SOCK_STREAM, 0), ours = -1;
+    if (guest < 0 || connect(guest, to, size) < 0)
+        return 4;
+    for (int i = 0; i < 100 && ours < 0; i++) {
+        ours = accept(listener, NULL, NULL);
+        if (ours < 0)
+            (void)usleep(10000);
+    }
+    if (ours < 0)
+        return 5;
+    return !is_unpaced(guest) ? 6 : !is_unpaced(ours) ? 7 : 0;
+}
+
+static int steer_inside(const struct cordon_slotns *ns)
+{
+    const struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(443), .sin_addr.s_addr = htonl(0x08080808)};
+    const struct sockaddr_in6 v6 = {
+        .sin6_family = AF_INET6, .sin6_port = htons(443), .sin6_addr.s6_addr = {0x20, 1, 0x48, 0x60, [15] = 1}};
+    int sockets[CORDON_STEER_SOCKETS];
+    if (setns(ns->user, CLONE_NEWUSER) < 0 || setns(ns->net, CLONE_NEWNET) < 0)
+        return 1;
+    if (cordon_steer_open(sockets) < 0)
+        return 2;
+    int r = connect_to((const struct sockaddr *)&v4, sizeof v4, sockets[CORDON_STEER_TCP4]);
+    if (r == 0 && sockets[CORDON_STEER_TCP6] >= 0)
+        r = connect_to((const struct sockaddr *)&v6, sizeof v6, sockets[CORDON_STEER_TCP6]);
+    return r;
+}
+
+/* What the host's kernel does by default may wait for timers, with nothing to wait for. */
+static void steered_connections_are_not_paced(void **state)
+{
+    struct cordon_slotns ns = CORDON_SLOTNS_NONE;
+    int status = -1;
+    (void)state;
+    needs_root();
+    make(&ns);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(steer_inside(&ns));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    cordon_slotns_done(&ns);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +260,7 @@ int main(void)
         cmocka_unit_test(two_are_two),
         cmocka_unit_test(bad_ids_are_an_error),
         cmocka_unit_test(a_failure_travels),
+        cmocka_unit_test(steered_connections_are_not_paced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
