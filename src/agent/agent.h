@@ -245,7 +245,6 @@ void cordon_agent_bash(const struct cordon_agent_config *config, int driver, int
     __attribute__((noreturn));
 
 /* worker.c: the agent's side of workers */
-int cordon_agent_worker_start(struct cordon_agent *agent, bool collecting, uint16_t exec);
 void cordon_agent_worker_feed(struct cordon_agent *agent, const struct cordon_frame *frame);
 bool cordon_agent_worker_full(const struct cordon_agent *agent);
 void cordon_agent_worker_hang_up(struct cordon_agent *agent);

@@ -26,8 +26,9 @@ static const struct {
 };
 #define USUAL (sizeof usual / sizeof *usual)
 
-int cordon_child_user(const struct cordon_agent_config *config, const struct cordon_field *user, uid_t *uid,
-                      const char **home)
+/* "user" (also empty) or "root": 0 or -EINVAL. */
+static int take_user(const struct cordon_agent_config *config, const struct cordon_field *user, uid_t *uid,
+                     const char **home)
 {
     static const char root[] = "root", code[] = "user";
     *uid = config->code_uid;
@@ -127,7 +128,7 @@ int cordon_child_read(const struct cordon_agent_config *config, const char *payl
     *ret = (struct cordon_child){0};
     int r = cordon_open_parse(payload, size, &open);
     if (r == 0)
-        r = cordon_child_user(config, &open.user, &ret->uid, &ret->home);
+        r = take_user(config, &open.user, &ret->uid, &ret->home);
     if (r < 0 || open.kind != CORDON_OP_EXEC)
         return r;
     if (open.arguments == 0)

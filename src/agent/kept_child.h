@@ -21,8 +21,5 @@ int cordon_child_read(const struct cordon_agent_config *config, const char *payl
                       struct cordon_child *ret);
 /* The last steps, as the user: negative errno and *stage. */
 int cordon_child_exec(const struct cordon_child *child, const char **stage);
-/* "user" (also empty) or "root": 0 or -EINVAL. */
-int cordon_child_user(const struct cordon_agent_config *config, const struct cordon_field *user, uid_t *uid,
-                      const char **home);
 
 #endif

@@ -109,7 +109,7 @@ static int open_regular(const char *path, int flags, unsigned mode, struct stat 
     return CORDON_TAKE_FD(fd);
 }
 
-int cordon_work_read(struct cordon_work *work)
+static int do_read(struct cordon_work *work)
 {
     static char data[1 + CHUNK];
     struct stat st;
@@ -159,7 +159,7 @@ static int receive(const struct cordon_work *work, int file)
     }
 }
 
-int cordon_work_write(struct cordon_work *work)
+static int do_write(struct cordon_work *work)
 {
     struct stat st;
     unsigned mode = work->open.mode ? work->open.mode & 07777 : 0644;
@@ -185,7 +185,7 @@ int cordon_work_write(struct cordon_work *work)
 
 /* --- the small ones --- */
 
-int cordon_work_stat(struct cordon_work *work)
+static int do_stat(struct cordon_work *work)
 {
     return entry_and_done(work, work->path);
 }
@@ -203,7 +203,7 @@ int cordon_work_make_parents(const char *path)
     return 0;
 }
 
-int cordon_work_mkdir(struct cordon_work *work)
+static int do_mkdir(struct cordon_work *work)
 {
     int r = cordon_work_make_parents(work->path);
     if (r == 0 && mkdir(work->path, work->open.mode ? work->open.mode & 07777 : 0755) < 0)
@@ -213,7 +213,7 @@ int cordon_work_mkdir(struct cordon_work *work)
     return r < 0 ? r : entry_and_done(work, work->path);
 }
 
-int cordon_work_disk(struct cordon_work *work)
+static int do_disk(struct cordon_work *work)
 {
     struct statvfs fs;
     char payload[16];
@@ -230,9 +230,15 @@ int cordon_work_disk(struct cordon_work *work)
 /* --- which one --- */
 
 static int (*const operations[CORDON_OP__COUNT])(struct cordon_work *work) = {
-    [CORDON_OP_READ] = cordon_work_read,     [CORDON_OP_WRITE] = cordon_work_write, [CORDON_OP_STAT] = cordon_work_stat,
-    [CORDON_OP_LIST] = cordon_work_list,     [CORDON_OP_MKDIR] = cordon_work_mkdir, [CORDON_OP_MOVE] = cordon_work_move,
-    [CORDON_OP_REMOVE] = cordon_work_remove, [CORDON_OP_WATCH] = cordon_work_watch, [CORDON_OP_DISK] = cordon_work_disk,
+    [CORDON_OP_READ] = do_read,
+    [CORDON_OP_WRITE] = do_write,
+    [CORDON_OP_STAT] = do_stat,
+    [CORDON_OP_LIST] = cordon_work_list,
+    [CORDON_OP_MKDIR] = do_mkdir,
+    [CORDON_OP_MOVE] = cordon_work_move,
+    [CORDON_OP_REMOVE] = cordon_work_remove,
+    [CORDON_OP_WATCH] = cordon_work_watch,
+    [CORDON_OP_DISK] = do_disk,
 };
 
 /* Absolute, without slashes at its end. */

@@ -15,15 +15,10 @@ struct cordon_work {
 };
 
 /* Each is 0 when all was said (DONE included), or a negative errno that is still to be told. */
-int cordon_work_read(struct cordon_work *work);
-int cordon_work_write(struct cordon_work *work);
-int cordon_work_stat(struct cordon_work *work);
 int cordon_work_list(struct cordon_work *work);
-int cordon_work_mkdir(struct cordon_work *work);
 int cordon_work_move(struct cordon_work *work);
 int cordon_work_remove(struct cordon_work *work);
 int cordon_work_watch(struct cordon_work *work);
-int cordon_work_disk(struct cordon_work *work);
 
 /* Sends a frame, blocking; the process ends when the agent is gone. */
 void cordon_work_say(const struct cordon_work *work, uint8_t type, const void *payload, uint32_t length);

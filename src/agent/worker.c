@@ -83,7 +83,7 @@ static int work(struct cordon_agent *agent, int socket, bool collecting, uint16_
     return cordon_agent_put_files(WORKER_FD, agent->config.workdir);
 }
 
-int cordon_agent_worker_start(struct cordon_agent *agent, bool collecting, uint16_t exec)
+static int start_worker(struct cordon_agent *agent, bool collecting, uint16_t exec)
 {
     struct cordon_agent_worker *worker = &agent->worker;
     int pair[2];
@@ -238,7 +238,7 @@ void cordon_agent_worker_feed(struct cordon_agent *agent, const struct cordon_fr
         return;
     agent->files_put = true;
     if (agent->worker.fd < 0) {
-        int r = cordon_agent_worker_start(agent, false, 0);
+        int r = start_worker(agent, false, 0);
         if (r < 0) {
             files_failed(agent, -r, NULL, "no process for putting files could be started");
             return;
@@ -273,7 +273,7 @@ static void start_collecting(struct cordon_agent *agent)
     if (agent->worker.pid > 0 || (!cordon_agent_alone() && cordon_now_us() < agent->collect_by_us))
         return;
     agent->collect_by_us = 0;
-    int r = cordon_agent_worker_start(agent, true, agent->collect_exec);
+    int r = start_worker(agent, true, agent->collect_exec);
     if (r < 0) {
         char why[128];
         (void)snprintf(why, sizeof why, "no process for collecting could be started: %s", strerror(-r));

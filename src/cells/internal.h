@@ -61,12 +61,8 @@ int cordon_context_get(const char *tenant, const char *guest, const char *id, st
 /* The default one of a language; made (not started) when there is none. */
 int cordon_context_get_default(const char *tenant, const char *guest, const struct cordon_cells_language *language,
                                struct cordon_context **ret, struct cordon_error *err);
-int cordon_context_new(const char *tenant, const char *guest, const struct cordon_cells_language *language,
-                       const char *cwd, bool is_default, struct cordon_context **ret, struct cordon_error *err);
 void cordon_context_put(struct cordon_context *context);
-void cordon_context_forget(struct cordon_context *context); /* out of the table */
 void cordon_context_tag(const struct cordon_context *context, char tag[64]);
-extern unsigned cordon_cells_waiters_max;
 
 /* turn.c */
 int cordon_context_enter(struct cordon_context *context, int cancel_fd, struct cordon_error *err);

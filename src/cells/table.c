@@ -98,7 +98,8 @@ static bool unlink_context(struct cordon_context *context)
     return false;
 }
 
-void cordon_context_forget(struct cordon_context *context)
+/* Takes it out of the table. */
+static void forget(struct cordon_context *context)
 {
     pthread_mutex_lock(&table_lock);
     bool was_there = unlink_context(context);
@@ -130,7 +131,7 @@ static void forget_guest(const char *guest)
         pthread_mutex_unlock(&table_lock);
         if (!context)
             return;
-        cordon_context_forget(context);
+        forget(context);
         cordon_context_put(context);
     }
 }
@@ -273,18 +274,6 @@ static struct cordon_context *get_default(const char *guest, const struct cordon
     return found;
 }
 
-int cordon_context_get_default(const char *tenant, const char *guest, const struct cordon_cells_language *language,
-                               struct cordon_context **ret, struct cordon_error *err)
-{
-    int r = check_guest(tenant, guest, err);
-    if (r < 0)
-        return r;
-    *ret = get_default(guest, language);
-    if (*ret)
-        return 0;
-    return cordon_context_new(tenant, guest, language, NULL, true, ret, err);
-}
-
 static size_t count_of(const char *guest)
 {
     size_t count = 0;
@@ -306,8 +295,8 @@ static struct cordon_context *append_once(struct cordon_context *context)
     return found;
 }
 
-int cordon_context_new(const char *tenant, const char *guest, const struct cordon_cells_language *language,
-                       const char *cwd, bool is_default, struct cordon_context **ret, struct cordon_error *err)
+static int make_context(const char *tenant, const char *guest, const struct cordon_cells_language *language,
+                        const char *cwd, bool is_default, struct cordon_context **ret, struct cordon_error *err)
 {
     int r = look(tenant, guest, err);
     if (r < 0)
@@ -331,6 +320,18 @@ int cordon_context_new(const char *tenant, const char *guest, const struct cordo
                               "guest %s has %u contexts already (CORDON_GUEST_CONTEXTS); remove one", guest,
                               contexts_max)
                 : 0;
+}
+
+int cordon_context_get_default(const char *tenant, const char *guest, const struct cordon_cells_language *language,
+                               struct cordon_context **ret, struct cordon_error *err)
+{
+    int r = check_guest(tenant, guest, err);
+    if (r < 0)
+        return r;
+    *ret = get_default(guest, language);
+    if (*ret)
+        return 0;
+    return make_context(tenant, guest, language, NULL, true, ret, err);
 }
 
 /* --- telling of them --- */
@@ -396,7 +397,7 @@ int cordon_cells_create(const char *tenant, const char *guest, const char *langu
     if (!known)
         return cordon_fail(err, -EINVAL, CORDON_ERROR_UNSUPPORTED,
                            "there are no contexts of \"%.40s\" here; python, javascript and bash there are", language);
-    int r = cordon_context_new(tenant, guest, known, cwd, false, &context, err);
+    int r = make_context(tenant, guest, known, cwd, false, &context, err);
     if (r < 0)
         return r;
     r = cordon_context_enter(context, -1, err);
@@ -407,7 +408,7 @@ int cordon_cells_create(const char *tenant, const char *guest, const char *langu
     if (r == 0)
         fill_info(context, ret);
     else
-        cordon_context_forget(context);
+        forget(context);
     cordon_context_put(context);
     return r;
 }
@@ -453,7 +454,7 @@ int cordon_cells_remove(const char *tenant, const char *guest, const char *id, s
     if (r == 0)
         r = take_over(context, err);
     if (r == 0) {
-        cordon_context_forget(context);
+        forget(context);
         cordon_context_leave(context);
     }
     cordon_context_put(context);

@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "cells/internal.h"
 
-unsigned cordon_cells_waiters_max = 64;
+#define WAITERS_MAX 64u
 
 /* Takes the waiter out of the queue; false when its turn came meanwhile. */
 static bool withdraw(struct cordon_context *context, struct cordon_cells_waiter *waiter)
@@ -52,7 +52,7 @@ int cordon_context_enter(struct cordon_context *context, int cancel_fd, struct c
         pthread_mutex_unlock(&context->lock);
         return 0;
     }
-    int r = context->waiting >= cordon_cells_waiters_max ? -EBUSY : 0;
+    int r = context->waiting >= WAITERS_MAX ? -EBUSY : 0;
     if (r == 0 && (waiter.fd = eventfd(0, EFD_CLOEXEC)) < 0)
         r = -errno;
     if (r == 0) {
@@ -65,7 +65,7 @@ int cordon_context_enter(struct cordon_context *context, int cancel_fd, struct c
     pthread_mutex_unlock(&context->lock);
     if (r == -EBUSY)
         return cordon_fail(err, r, CORDON_ERROR_BUSY, "%u cells wait for context %s already; try again later",
-                           cordon_cells_waiters_max, context->info.id);
+                           WAITERS_MAX, context->info.id);
     if (r < 0)
         return cordon_fail_errno(err, r, "waiting for context %s", context->info.id);
     r = wait_for_turn(context, &waiter, cancel_fd, err);

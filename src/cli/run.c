@@ -41,7 +41,11 @@ static void on_interrupt(int number)
     (void)sigaction(number, &again, NULL); /* asked twice: at once */
 }
 
-void cordon_run_watch_interrupts(int fd)
+/*
+ * From now on SIGINT and SIGTERM shut our side of fd, which the other side takes for "cancel"; the second time they end
+ * this command. -1: nothing more is to be shut.
+ */
+static void watch_interrupts(int fd)
 {
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     cancel_socket = fd;
@@ -95,7 +99,7 @@ static int follow_daemon(int fd, struct cordon_run_show *show, struct cordon_err
 int cordon_run_by_daemon(int fd, const char *path, const struct cordon_buf *body, struct cordon_run_show *show,
                          struct cordon_error *err)
 {
-    cordon_run_watch_interrupts(fd);
+    watch_interrupts(fd);
     int r = cordon_daemon_send(fd, "POST", path, "application/x-ndjson", body, err);
     if (r == 0)
         r = follow_daemon(fd, show, err);
@@ -150,7 +154,7 @@ static int run_request(const struct cordon_settings *settings, struct cordon_run
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, cancel) < 0)
         return cordon_fail_errno(err, -errno, "preparing the run");
     request->request.cancel_fd = cancel[0];
-    cordon_run_watch_interrupts(cancel[1]);
+    watch_interrupts(cancel[1]);
     int r = cordon_live_open(settings, request, &live, err);
     if (r == 0)
         r = follow_live(live, show, err);

@@ -7,9 +7,6 @@
 
 /* The signal that has interrupted this command; 0: none. */
 extern volatile sig_atomic_t cordon_run_interrupted;
-/* From now on SIGINT and SIGTERM shut our side of fd, which the other side takes for "cancel"; the second time they end
- * this command. -1: nothing more is to be shut. */
-void cordon_run_watch_interrupts(int fd);
 /* Posts the body and shows the events that come. */
 int cordon_run_by_daemon(int fd, const char *path, const struct cordon_buf *body, struct cordon_run_show *show,
                          struct cordon_error *err);

@@ -90,10 +90,14 @@ bool cordon_guest_item_is_of(const struct cordon_guest_item *item, const char *t
 struct cordon_guest_info *cordon_guest_item_info(const struct cordon_guest_item *item); /* NULL: no memory */
 void cordon_guest_item_note(struct cordon_guest_item *item, const char *what, const char *fmt, ...) CORDON_PRINTF(3, 4);
 /* Takes the lock. 0 and *ret pinned: NOT_FOUND, or GONE unless `also_gone`. */
+int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct cordon_guest_item **ret,
+                     struct cordon_error *err);
+void cordon_guest_unpin(struct cordon_guest_item *item); /* takes the lock */
+int cordon_guest_say_gone(const struct cordon_guest_item *item, struct cordon_error *err);
+/* Marks it gone, once. The registry is told by cordon_guest_save, without the lock. */
+void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason);
+
 /* guests_network.c */
-/* What that means behind the door: INVALID for what is malformed. Free with _done. */
-int cordon_guest_policy_make(enum cordon_door door, const struct cordon_guest_network *network,
-                             struct cordon_egress_policy *ret, struct cordon_error *err);
 /* Is what a new guest is to reach well-formed? Told before it is judged. */
 int cordon_guest_network_check(const struct cordon_guest_create *create, struct cordon_error *err);
 bool cordon_guest_may_have_network(const struct cordon_guest_item *item);
@@ -108,18 +112,10 @@ int cordon_guest_trust(struct cordon_guest_item *item, const char *const *env, s
                        size_t *ret_count, struct cordon_error *err);
 void cordon_guest_network_restore(struct cordon_guest_item *item); /* of a guest that was adopted */
 
-int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct cordon_guest_item **ret,
-                     struct cordon_error *err);
-void cordon_guest_unpin(struct cordon_guest_item *item); /* takes the lock */
-int cordon_guest_say_gone(const struct cordon_guest_item *item, struct cordon_error *err);
-/* Marks it gone, once. The registry is told by cordon_guest_save, without the lock. */
-void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason);
-
 /* guests_record.c */
-void cordon_guest_record_write(const struct cordon_guest_item *item, struct cordon_buf *to);
 struct cordon_guest_item *cordon_guest_record_read(const char *id, const char *record, size_t size); /* NULL: no use */
-void cordon_guest_save(
-    struct cordon_guest_item *item); /* takes the lock; a failure is logged nowhere but told by put */
+/* Takes the lock. A failure is logged nowhere but told by put. */
+void cordon_guest_save(struct cordon_guest_item *item);
 
 /* guests_life.c; without the lock, the item pinned */
 int cordon_guest_life_pause(struct cordon_guest_item *item, const char *why, bool *changed, struct cordon_error *err);

@@ -21,8 +21,9 @@ bool cordon_guest_may_have_network(const struct cordon_guest_item *item)
            cordon_settings_bool(cordon_guests.settings, item->door, CORDON_SET_ALLOW_NETWORK);
 }
 
-int cordon_guest_policy_make(enum cordon_door door, const struct cordon_guest_network *network,
-                             struct cordon_egress_policy *ret, struct cordon_error *err)
+/* What that means behind the door: INVALID for what is malformed. Free with _done. */
+static int make_policy(enum cordon_door door, const struct cordon_guest_network *network,
+                       struct cordon_egress_policy *ret, struct cordon_error *err)
 {
     const struct cordon_settings *settings = cordon_guests.settings;
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
@@ -45,7 +46,7 @@ int cordon_guest_network_check(const struct cordon_guest_create *create, struct 
                                                  .headers = create->headers,
                                                  .header_count = create->header_count};
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
-    int r = cordon_guest_policy_make(create->door, &network, &policy, err);
+    int r = make_policy(create->door, &network, &policy, err);
     cordon_egress_policy_done(&policy);
     return r;
 }
@@ -58,7 +59,7 @@ int cordon_guest_network_policy(const struct cordon_guest_item *item, struct cor
                                                  .allowed_domain_count = item->domain_count,
                                                  .headers = (const char *const *)item->headers,
                                                  .header_count = item->header_count};
-    return cordon_guest_policy_make(item->door, &network, ret, err);
+    return make_policy(item->door, &network, ret, err);
 }
 
 void cordon_guest_network_restore(struct cordon_guest_item *item)
@@ -137,8 +138,7 @@ static int change(struct cordon_guest_item *item, const struct cordon_guest_netw
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
                            "what the guest %s may reach can't be changed by its backend %s", item->id,
                            item->backend_name);
-    int r =
-        cordon_guest_policy_make(item->door, network, &policy, err); /* malformed rules are told before refused ones */
+    int r = make_policy(item->door, network, &policy, err); /* malformed rules are told before refused ones */
     if (r == 0)
         r = judge(item, network, err);
     char **domains = r == 0 ? cordon_guest_texts_copy(network->allowed_domains, network->allowed_domain_count) : NULL;

@@ -63,7 +63,7 @@ static void write_headers(struct cordon_json *json, const struct cordon_guest_it
     cordon_buf_done(&sealed);
 }
 
-void cordon_guest_record_write(const struct cordon_guest_item *item, struct cordon_buf *to)
+static void write_record(const struct cordon_guest_item *item, struct cordon_buf *to)
 {
     struct cordon_json json = {.buf = to};
     cordon_json_object_begin(&json);
@@ -237,7 +237,7 @@ void cordon_guest_save(struct cordon_guest_item *item)
     if (!registry)
         return;
     cordon_guests_lock();
-    cordon_guest_record_write(item, &record);
+    write_record(item, &record);
     cordon_guests_unlock();
     if (!record.failed) /* the store says itself what failed; the guest goes on, and the next save tries again */
         (void)registry->put(registry->context, item->id, record.data, record.size, NULL);

@@ -377,10 +377,3 @@ int cordon_policy_check_held(const struct cordon_settings *settings, const struc
     static int (*const rules[])(const struct question *) = {check_language, check_needs, NULL};
     return check(settings, request, backend, named, rules, err);
 }
-
-int cordon_policy_check(const struct cordon_settings *settings, const struct cordon_run_request *request,
-                        const struct cordon_backend *backend, bool named, struct cordon_error *err)
-{
-    int r = cordon_policy_check_declared(settings, request, backend, named, err);
-    return r < 0 ? r : cordon_policy_check_held(settings, request, backend, named, err);
-}

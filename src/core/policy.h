@@ -11,13 +11,9 @@
 
 #include "core/run.h"
 
-/* named: the request or its door named this backend itself (what `none` demands). */
-int cordon_policy_check(const struct cordon_settings *settings, const struct cordon_run_request *request,
-                        const struct cordon_backend *backend, bool named, struct cordon_error *err);
-
-/* The same in two steps: what a backend declares once and for all, then what depends on the host, which is known for
- * sure only after its probe went well. A live run probes in between, so that a host that lacks something fails in its
- * words. */
+/* In two steps: what a backend declares once and for all, then what depends on the host, which is known for sure only
+ * after its probe went well. A live run probes in between, so that a host that lacks something fails in its words.
+ * named: the request or its door named this backend itself (what `none` demands). */
 int cordon_policy_check_declared(const struct cordon_settings *settings, const struct cordon_run_request *request,
                                  const struct cordon_backend *backend, bool named, struct cordon_error *err);
 int cordon_policy_check_held(const struct cordon_settings *settings, const struct cordon_run_request *request,

@@ -91,7 +91,6 @@ int cordon_kept_open_fields(struct cordon_guest_handle *guest, uint32_t kind, st
                             struct cordon_stream **ret, struct cordon_error *err);
 /* Makes an event of the frame in stream->current: 1, 0: nothing to tell, negative: FAILED. */
 int cordon_kept_event(struct cordon_stream *stream, struct cordon_stream_event *event, struct cordon_error *err);
-int cordon_kept_entry(struct cordon_stream *stream, const struct cordon_frame *frame);
 void cordon_kept_judge(struct cordon_guest_handle *guest, const struct cordon_ended *ended,
                        struct cordon_exec_exit *ret);
 /* As stream_next, and shows each frame, in stream->current, to `take` (may be NULL) before it becomes an event. */

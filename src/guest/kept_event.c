@@ -68,7 +68,7 @@ static void take_text(const struct cordon_field *field, char *to, size_t size)
     to[n] = '\0';
 }
 
-int cordon_kept_entry(struct cordon_stream *stream, const struct cordon_frame *frame)
+static int take_entry(struct cordon_stream *stream, const struct cordon_frame *frame)
 {
     enum { PATH, OWNER, GROUP, TARGET };
     struct cordon_file_entry entry = {0};
@@ -142,7 +142,7 @@ static int change(struct cordon_stream *stream, const struct cordon_frame *frame
     event->type = CORDON_STREAM_CHANGE;
     event->change = (enum cordon_change)what;
     event->name = stream->name;
-    event->entry = cordon_kept_entry(stream, frame) == 0 ? &stream->entry : NULL;
+    event->entry = take_entry(stream, frame) == 0 ? &stream->entry : NULL;
     return 1;
 }
 
@@ -255,7 +255,7 @@ int cordon_kept_event(struct cordon_stream *stream, struct cordon_stream_event *
     case CORDON_FRAME_ENTRY:
         event->type = CORDON_STREAM_ENTRY;
         event->entry = &stream->entry;
-        return cordon_kept_entry(stream, &frame) == 0;
+        return take_entry(stream, &frame) == 0;
     case CORDON_FRAME_CHANGE:
         return change(stream, &frame, event);
     case CORDON_FRAME_DISK:

@@ -404,11 +404,6 @@ unsigned cordon_http_status(const struct cordon_http_transfer *transfer)
     return transfer->status;
 }
 
-unsigned cordon_http_retry_after(const struct cordon_http_transfer *transfer)
-{
-    return transfer->retry_after_s;
-}
-
 void cordon_http_extend(struct cordon_http_transfer *transfer, uint64_t deadline_us)
 {
     transfer->deadline_us = deadline_us;

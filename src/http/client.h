@@ -42,7 +42,6 @@ struct cordon_http_transfer;
  * request, and reads on, gets no more of it, and the transfer fails. */
 int cordon_http_open(const struct cordon_http_call *call, struct cordon_http_transfer **ret, struct cordon_error *err);
 unsigned cordon_http_status(const struct cordon_http_transfer *transfer);
-unsigned cordon_http_retry_after(const struct cordon_http_transfer *transfer); /* seconds; 0: not said */
 /* A new end in time; a transfer whose time was over can go on with it. */
 void cordon_http_extend(struct cordon_http_transfer *transfer, uint64_t deadline_us);
 /* 1 and the next bytes of the body (borrowed until the next call), 0 at its end, or negative. */

@@ -409,14 +409,12 @@ static unsigned parked_in_all(struct cordon_warden *warden)
 }
 
 /* Somebody waits and there is no slot left: a parked guest of the kind that has most gives way. False: none is. */
-bool cordon_pool_evict(struct cordon_warden *warden, bool machines)
+static bool evict_parked(struct cordon_warden *warden)
 {
     struct cordon_pool *most = &warden->base.pools[CORDON_POOLS_PLAIN][0];
     struct walk walk = walk_all(warden);
-    if (machines && warden->machines->templates)
-        most = &warden->machines->templates->pool;
     for (struct cordon_pool *pool; (pool = next_pool(&walk));)
-        if (!pool->unisolated && (!machines || pool->machine) && pool->parked_count > most->parked_count)
+        if (!pool->unisolated && pool->parked_count > most->parked_count)
             most = pool;
     struct cordon_guest *guest = most->parked;
     if (!guest)
@@ -446,7 +444,7 @@ static void make_for_waiting(struct cordon_pool *pool)
     while (pool->making + parked < pool->waiting_count && can_make(pool) && making_in_all(pool->warden) < most) {
         /* A slot that is on its way back is waited for. With none, the guest fails, and that says why. */
         bool none = !pool->unisolated && !has_slots(pool->warden);
-        if (none && (cordon_slots_coming(pool->warden) || cordon_pool_evict(pool->warden, false)))
+        if (none && (cordon_slots_coming(pool->warden) || evict_parked(pool->warden)))
             break;
         if (!make_one(pool) && pool->rest.armed)
             break;

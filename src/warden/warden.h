@@ -369,7 +369,6 @@ void cordon_pool_close(struct cordon_pool *pool, int status, const char *why);
 /* What a machine was to be leased to: it waits again, or was answered. */
 void cordon_pool_take_back(struct cordon_acquire *acquire, const char *why);
 void cordon_pool_end_acquire(struct cordon_acquire *acquire);
-bool cordon_pool_evict(struct cordon_warden *warden, bool machines); /* one that is parked gives way; false: none is */
 void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_acquire *request, int lease_take);
 void cordon_pool_on_proven(struct cordon_pool *pool);   /* a guest was of use to somebody, or stays parked */
 void cordon_pool_on_returned(struct cordon_pool *pool); /* a lease ended */

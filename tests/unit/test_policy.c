@@ -26,10 +26,16 @@ static void done(struct ask *ask)
     cordon_settings_free(ask->settings);
 }
 
+static int check(const struct ask *ask, bool named, struct cordon_error *err)
+{
+    int r = cordon_policy_check_declared(ask->settings, &ask->run, ask->backend, named, err);
+    return r < 0 ? r : cordon_policy_check_held(ask->settings, &ask->run, ask->backend, named, err);
+}
+
 static void accepts(const struct ask *ask, bool named)
 {
     struct cordon_error err = {0};
-    if (cordon_policy_check(ask->settings, &ask->run, ask->backend, named, &err) < 0)
+    if (check(ask, named, &err) < 0)
         fail_msg("%s", err.message);
 }
 
@@ -37,7 +43,7 @@ static void accepts(const struct ask *ask, bool named)
 static void refuses(const struct ask *ask, bool named, const char *const parts[])
 {
     struct cordon_error err = {0};
-    if (cordon_policy_check(ask->settings, &ask->run, ask->backend, named, &err) == 0)
+    if (check(ask, named, &err) == 0)
         fail_msg("accepted; expected %s", parts[0]);
     assert_int_equal(err.kind, CORDON_ERROR_REFUSED);
     for (; *parts; parts++)

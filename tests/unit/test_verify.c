@@ -149,7 +149,7 @@ static int judge(const struct cordon_settings *settings, bool network, struct co
     run.request.network = network;
     run.request.allowed_domains = domains;
     run.request.allowed_domain_count = network;
-    int r = cordon_policy_check(settings, &run, &liar, true, err);
+    int r = cordon_policy_check_declared(settings, &run, &liar, true, err);
     cordon_run_request_done(&run);
     return r;
 }
