@@ -24,6 +24,7 @@
 #include "agent/vm.h"
 #include "base/fd.h"
 #include "base/sys.h"
+#include "base/trust.h"
 #include "isolate/nic.h"
 #include "isolate/root.h"
 
@@ -85,8 +86,10 @@ int cordon_vm_make_groups(const char **stage)
 
 /* --- what the initramfs brought --- */
 
-static const char *const brought[] = {"zygote.py", "_cordon_zygote.so", "driver.py", "driver.js"};
-enum { BROUGHT = sizeof brought / sizeof *brought };
+static const char *const brought[] = {
+    "zygote.py", "_cordon_zygote.so",    "driver.py",
+    "driver.js", CORDON_TRUST_AUTHORITY, CORDON_TRUST_BUNDLE}; /* the last two: where there are */
+enum { BROUGHT = sizeof brought / sizeof *brought, NEEDED = BROUGHT - 2 };
 
 static int read_brought(const char *name, void **data, size_t *size)
 {
@@ -105,17 +108,18 @@ static int read_brought(const char *name, void **data, size_t *size)
     return r;
 }
 
+/* How many, or negative errno. */
 static int read_files(struct cordon_root_file *files)
 {
-    for (size_t i = 0; i < BROUGHT; i++) {
+    for (int i = 0; i < BROUGHT; i++) {
         void *data;
         int r = read_brought(brought[i], &data, &files[i].size);
         if (r < 0)
-            return r;
+            return r == -ENOENT && i >= NEEDED ? i : r;
         files[i].name = brought[i];
         files[i].data = data;
     }
-    return 0;
+    return BROUGHT;
 }
 
 static int place_filter(void)
@@ -141,9 +145,9 @@ static int switch_root(void)
     return 0;
 }
 
-static int enter_tree(const struct cordon_root_file *files)
+static int enter_tree(const struct cordon_root_file *files, int count)
 {
-    const struct cordon_root_spec spec = {.files = files, .file_count = BROUGHT};
+    const struct cordon_root_spec spec = {.files = files, .file_count = (size_t)count};
     struct cordon_error err = {0};
     int r = cordon_root_enter(&spec, &err);
     if (r < 0)
@@ -204,11 +208,11 @@ int cordon_vm_enter_root(const struct cordon_vm_boot *boot, const char **stage)
                                             .root_there = boot->kept,
                                             .tell = tell,
                                             .data = boot};
-    int r;
+    int r, count = 0;
     *stage = "reading what the initramfs has";
     cordon_vm.random = open_own("/dev/urandom", O_RDWR);
     cordon_vm.meminfo = open_own("/proc/meminfo", O_RDONLY);
-    if (cordon_vm.random < 0 || (r = read_files(files)) < 0 || (r = place_filter()) < 0)
+    if (cordon_vm.random < 0 || (r = count = read_files(files)) < 0 || (r = place_filter()) < 0)
         return cordon_vm.random < 0 ? cordon_vm.random : r;
     *stage = "raising the loopback device";
     if ((r = raise_loopback()) < 0)
@@ -219,7 +223,7 @@ int cordon_vm_enter_root(const struct cordon_vm_boot *boot, const char **stage)
     if ((r = switch_root()) < 0)
         return r;
     *stage = "making the guest's tree";
-    if ((r = enter_tree(files)) < 0)
+    if ((r = enter_tree(files, count)) < 0)
         return r;
     /* The guest's mounts are made with several ids in turn, the agent's last; all keep this process's capabilities. */
     *stage = "keeping capabilities";

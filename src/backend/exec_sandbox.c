@@ -46,7 +46,7 @@ static struct cordon_capabilities make_set(bool hardware, enum network network, 
     if (hardware)
         set.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
     set.accelerator = hardware ? "kvm" : "tcg";
-    set.network = set.domain_allowlist = network != NO_NETWORK;
+    set.network = set.domain_allowlist = set.egress_headers = network != NO_NETWORK;
     set.egress_ports = network == TWO_PORTS ? "80,443" : "";
     set.languages = cordon_backend_languages(kinds);
     return set;

@@ -202,11 +202,12 @@ static int start_vmm(struct cordon_guest *guest, int control, int guest_end, str
     if (r < 0)
         return r;
     struct cordon_slotns *ns = &guest->slot->ns;
+    bool trusts = guest->pool->network && machines->trusting >= 0;
     const int fds[CORDON_VMM__END - 3] = {control,
                                           guest->channel,
                                           guest_end,
                                           machines->kernel,
-                                          machines->initrd,
+                                          trusts ? machines->trusting : machines->initrd,
                                           machines->root,
                                           ram,
                                           devices,

@@ -68,6 +68,7 @@ struct cordon_machines {
     int askers[CORDON_MACHINE_ASKERS_MAX]; /* leases of those who wait for the survey's result */
     size_t asker_count;
     int kernel, initrd, root, program; /* program: this one, for the vmm */
+    int trusting;                      /* of machines with network: initrd with an authority behind it; -1: none */
     uint64_t memory_mb, cpu;           /* charged now; cpu in percent */
     uint64_t tickets;
     unsigned template_count;
@@ -103,6 +104,9 @@ void cordon_machine_lease(struct cordon_guest *guest, struct cordon_acquire *acq
 void cordon_machine_dying(struct cordon_guest *guest);
 void cordon_machine_gone(struct cordon_guest *guest); /* its vmm ended, before the guest is destroyed */
 int cordon_machine_order(struct cordon_guest *guest, enum cordon_vmm_verb verb, uint32_t asked_seq, int fd);
+
+/* machine_trust.c: a copy of the initramfs with the daemon's authority behind it; negative errno */
+int cordon_machine_add_trust(const struct cordon_warden_config *config, int initrd);
 
 /* machine_child.c: in the new process; becomes a vmm. fds[0] is CORDON_VMM_CONTROL, and so on. */
 _Noreturn void cordon_machine_child(const struct cordon_guest *guest, const int fds[CORDON_VMM__END - 3]);

@@ -262,6 +262,7 @@ static void forget_files(struct cordon_machines *machines)
 {
     cordon_close(&machines->kernel);
     cordon_close(&machines->initrd);
+    cordon_close(&machines->trusting);
     cordon_close(&machines->root);
 }
 
@@ -271,6 +272,20 @@ static void fail(struct cordon_machines *machines, int status, const char *why)
     (void)snprintf(machines->found.why, sizeof machines->found.why, "%s", why);
     forget_files(machines);
     settle(machines);
+}
+
+/* False: they are not all there. */
+static bool take_files(struct cordon_machines *machines, int files[FILES])
+{
+    const struct cordon_warden_config *config = &machines->warden->config;
+    forget_files(machines);
+    machines->kernel = CORDON_TAKE_FD(files[0]);
+    machines->initrd = CORDON_TAKE_FD(files[1]);
+    machines->root = CORDON_TAKE_FD(files[2]);
+    if (machines->initrd < 0 || !config->authority.size)
+        return true;
+    machines->trusting = cordon_machine_add_trust(config, machines->initrd);
+    return machines->trusting >= 0;
 }
 
 static void on_report(struct cordon_source *source, uint32_t events)
@@ -289,12 +304,11 @@ static void on_report(struct cordon_source *source, uint32_t events)
         fail(machines, -ECHILD, "the survey of what machines need ended without a result");
     } else {
         found.why[sizeof found.why - 1] = found.append[sizeof found.append - 1] = '\0';
-        forget_files(machines);
         machines->found = found;
-        machines->kernel = CORDON_TAKE_FD(files[0]);
-        machines->initrd = CORDON_TAKE_FD(files[1]);
-        machines->root = CORDON_TAKE_FD(files[2]);
-        settle(machines);
+        if (take_files(machines, files))
+            settle(machines);
+        else
+            fail(machines, -ENOMEM, "no memory for what machines are to trust (CORDON_EGRESS_CA)");
     }
     for (size_t i = 0; n >= 0 && i < count; i++)
         cordon_close(&files[i]);
@@ -400,7 +414,7 @@ uint32_t cordon_machines_accel(const struct cordon_machines *machines)
 
 void cordon_machines_init(struct cordon_warden *warden)
 {
-    static struct cordon_machines machines = {.kernel = -1, .initrd = -1, .root = -1};
+    static struct cordon_machines machines = {.kernel = -1, .initrd = -1, .root = -1, .trusting = -1};
     machines.warden = warden;
     machines.surveyor.source.fd = machines.report.fd = -1;
     machines.program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);

@@ -5,12 +5,14 @@ a machine, by tests/unit/test_nic.c."""
 
 import json
 import os
+import subprocess
 
 import pytest
 from lib import lab as network
 from lib import vms
+from lib.daemon import BIN
 from lib.guest import Guest
-from lib.lab import ALLOWED, ALLOWED6, METADATA
+from lib.lab import ALLOWED, ALLOWED6, METADATA, UNLISTED
 
 pytestmark = [
     pytest.mark.limit(900),
@@ -32,7 +34,11 @@ def lab(nothing_left):
 def daemon(lab, vm_image):
     usual = {"backend": "exec-sandbox", "vm_image": vm_image, "allow_software_emulation": True, "min_isolation": "none"}
     patient = {"max_timeout_s": 600, "timeout_s": 300, "queue_timeout_s": 600, "pool_max": 0, "guest_memory_mb": 256, "vm_pool": 1}
-    with lab.daemon(**usual, **patient) as made:
+    trust = {"egress_ca": True, "SSL_CERT_FILE": os.path.join(lab.folder, "ca.pem")}
+    langflow = {"ALLOW_NETWORK": "true", "ALLOW_SOFTWARE_EMULATION": "true", "BACKEND": "exec-sandbox", "MEMORY_MB": "256"}
+    doors = {f"LANGFLOW_SANDBOX_{name}": value for name, value in langflow.items()}
+    probes = {"verify_listed": f"allowed.test:9000/{ALLOWED}", "verify_unlisted": f"unlisted.test:9000/{UNLISTED}"}
+    with lab.daemon(**usual, **patient, **trust, **doors, **probes, egress_registries="pypi.test") as made:
         yield made
 
 
@@ -113,6 +119,31 @@ def test_booted_and_copied_machines_reach_what_is_allowed_and_nothing_else(daemo
     check(copied)
     assert {line["host"] for line in lab.arrived(mark, "http")} == {"allowed.test"}
     assert {line["name"] for line in lab.arrived(mark, "dns")} == {"allowed.test"} and not lab.arrived(mark, "udp")
+
+
+def test_headers_are_put_into_requests_within_tls(daemon, lab):
+    mark, secret = lab.mark(), "Bearer s3cr3t-value-77ab"
+    program = "import os, urllib.request as u; print(u.urlopen('https://allowed.test/').status, os.listdir('/run/cordon'))"
+    answer = vms.run(daemon, program, **RULES, egress_headers={"allowed.test": {"X-Key": secret}})
+    assert answer["stdout"].startswith("200 ") and "'ca-bundle.pem'" in answer["stdout"], answer
+    assert [(line["host"], line["key"]) for line in lab.arrived(mark, "http")] == [("allowed.test", [secret])]
+
+
+def test_langflows_network_without_domains_is_the_package_registries(daemon):
+    program = "import urllib.request as u\nfor name in ('pypi', 'allowed'): print(u.urlopen(f'http://{name}.test/').status)"
+    answer = vms.run(daemon, program, policy="langflow", network=True)
+    assert answer["stdout"] == "200\n" and "Name or service not known" in answer["stderr"], answer
+
+
+@pytest.mark.long
+def test_verify_measures_what_is_declared(daemon, lab):
+    command = ["nsenter", "-t", str(lab.world), "-n", BIN, "probe-server", f"{ALLOWED}:9000", f"{UNLISTED}:9000"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        answer = daemon.request("POST", "/v1/verify", {"backend": "exec-sandbox"}, timeout=900)
+        server.kill()
+    found = {item["name"]: item for item in answer.json()["capabilities"]}
+    for name in ("deny_all_egress", "egress_exceptions", "domain_allowlist"):
+        assert found[name]["declared"] and found[name]["verified"], found
 
 
 def test_without_the_network_there_is_no_device(daemon):
