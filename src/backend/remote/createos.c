@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "backend/builtin.h"
-#include "backend/remote/createos.h"
+#include "backend/remote/createos_guest.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -143,7 +143,8 @@ static const struct cordon_capabilities *capabilities(void)
     memset(&now, 0, sizeof now); /* its padding is compared, too */
     now.struct_size = sizeof now;
     now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-    now.deny_all_egress = now.files = now.artifacts = now.streaming = now.network = true;
+    now.deny_all_egress = now.files = now.artifacts = now.streaming = now.network = now.guests = true;
+    now.pause = CORDON_PAUSE_MEMORY;
     now.languages = "python,javascript,bash";
     now.egress_exceptions =
         cordon_remote_true(CORDON_SET_CREATEOS_ACCEPT_EGRESS_EXCEPTIONS) ? "" : CORDON_CREATEOS_EXCEPTION;
@@ -161,4 +162,11 @@ static int ask(struct cordon_error *err)
     return r;
 }
 
-CORDON_REMOTE_BACKEND(createos, &cordon_createos_service, ask, .shutdown = NULL);
+CORDON_REMOTE_BACKEND(createos, &cordon_createos_service, ask, .shutdown = cordon_createos_guests_stop,
+                      .guest_create = cordon_createos_guest_create, .guest_adopt = cordon_createos_guest_adopt,
+                      .guest_release = cordon_createos_guest_release, .guest_destroy = cordon_createos_guest_destroy,
+                      .guest_pause = cordon_createos_guest_pause, .guest_resume = cordon_createos_guest_resume,
+                      .guest_condition = cordon_createos_guest_condition, .guest_watch = cordon_createos_guest_watch,
+                      .guest_execs = cordon_createos_execs, .guest_open = cordon_createos_stream_open,
+                      .stream_next = cordon_createos_stream_next, .stream_write = cordon_createos_stream_write,
+                      .stream_control = cordon_createos_stream_control, .stream_close = cordon_createos_stream_close);

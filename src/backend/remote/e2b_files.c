@@ -88,8 +88,7 @@ int cordon_e2b_read_open(struct cordon_stream *stream, const struct cordon_opera
     call.answer_max = SIZE_MAX; /* it is passed on as it comes */
     call.deadline_us = cordon_now_us() + CORDON_E2B_CALL_US;
     call.cancel_fd = stream->cancel_fd;
-    stream->skip = operation->offset;
-    stream->left = operation->size ? operation->size : UINT64_MAX;
+    stream->range = (struct cordon_remote_range){operation->offset, operation->size ? operation->size : UINT64_MAX};
     r = cordon_http_open(&call, &stream->transfer, err);
     explicit_bzero(&box, sizeof box);
     if (r == 0 && cordon_http_status(stream->transfer) != 200) {
@@ -102,34 +101,19 @@ int cordon_e2b_read_open(struct cordon_stream *stream, const struct cordon_opera
 int cordon_e2b_read_next(struct cordon_stream *stream, int timeout_ms, struct cordon_stream_event *event,
                          struct cordon_error *err)
 {
+    bool ended;
     struct cordon_bytes data;
-    struct cordon_error own = {0};
     if (!stream->entry_told) {
         stream->entry_told = true;
         *event = (struct cordon_stream_event){.type = CORDON_STREAM_ENTRY, .entry = &stream->entry.entry};
         return 1;
     }
-    for (int r = 1; stream->left;) {
-        cordon_http_extend(stream->transfer,
-                           cordon_now_us() + (timeout_ms < 0 ? CORDON_E2B_CALL_US : (uint64_t)timeout_ms * 1000));
-        r = cordon_http_read(stream->transfer, &data, &own);
-        if (r == -ETIMEDOUT && timeout_ms >= 0)
-            return 0; /* more may come */
-        if (r < 0 && err)
-            *err = own;
-        if (r < 0)
-            return r;
-        if (r == 0)
-            break;
-        size_t skipped = data.size < stream->skip ? data.size : (size_t)stream->skip;
-        size_t size = data.size - skipped < stream->left ? data.size - skipped : (size_t)stream->left;
-        stream->skip -= skipped;
-        stream->left -= size;
-        if (!size)
-            continue;
-        *event = (struct cordon_stream_event){.type = CORDON_STREAM_DATA, .data = {data.data + skipped, size}};
-        return 1;
-    }
+    int r =
+        cordon_remote_range_next(stream->transfer, &stream->range, timeout_ms, CORDON_E2B_CALL_US, &data, &ended, err);
+    if (r > 0)
+        *event = (struct cordon_stream_event){.type = CORDON_STREAM_DATA, .data = data};
+    if (!ended)
+        return r;
     stream->ended = true;
     *event = (struct cordon_stream_event){.type = CORDON_STREAM_END};
     return 1;

@@ -31,8 +31,9 @@ struct cordon_stream {
     struct cordon_exec_exit exit;
     /* files */
     char path[4096];
-    uint64_t skip, left;
-    struct cordon_buf answer; /* whose entries are told one by one */
+    struct cordon_remote_range range; /* READ */
+    uint64_t left;                    /* LIST: of the entries that were asked for */
+    struct cordon_buf answer;         /* whose entries are told one by one */
     struct cordon_value_walk walk;
     struct cordon_e2b_entry entry;
     bool entry_told;

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fd.h"
 
@@ -121,4 +122,35 @@ void cordon_remote_keeper_stop(struct cordon_remote_keeper *keeper)
     pthread_mutex_unlock(&keeper->lock);
     if (started)
         (void)pthread_join(keeper->thread, NULL); /* it was started */
+}
+
+/* --- files --- */
+
+int cordon_remote_range_next(struct cordon_http_transfer *transfer, struct cordon_remote_range *range, int timeout_ms,
+                             uint64_t patience_us, struct cordon_bytes *ret, bool *ended, struct cordon_error *err)
+{
+    struct cordon_bytes data;
+    struct cordon_error own = {0};
+    *ended = false;
+    while (range->left) {
+        cordon_http_extend(transfer, cordon_now_us() + (timeout_ms < 0 ? patience_us : (uint64_t)timeout_ms * 1000));
+        int r = cordon_http_read(transfer, &data, &own);
+        if (r == -ETIMEDOUT && timeout_ms >= 0)
+            return 0; /* more may come */
+        if (r < 0 && err)
+            *err = own;
+        if (r < 0)
+            return r;
+        if (r == 0)
+            break;
+        size_t skipped = data.size < range->skip ? data.size : (size_t)range->skip;
+        size_t size = data.size - skipped < range->left ? data.size - skipped : (size_t)range->left;
+        range->skip -= skipped;
+        range->left -= size;
+        *ret = (struct cordon_bytes){data.data + skipped, size};
+        if (size)
+            return 1;
+    }
+    *ended = true;
+    return 0;
 }

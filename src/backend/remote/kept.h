@@ -11,6 +11,8 @@
 
 #include <cordon/backend.h>
 
+#include "http/client.h"
+
 struct cordon_remote_kept {
     struct cordon_remote_kept *next; /* of the keeper's list */
     struct cordon_remote_keeper *keeper;
@@ -44,6 +46,15 @@ void cordon_remote_kept_done(struct cordon_remote_kept *guest);
 
 void cordon_remote_kept_set(struct cordon_remote_kept *guest, enum cordon_guest_condition condition);
 enum cordon_guest_condition cordon_remote_kept_condition(const struct cordon_remote_kept *guest);
+
+/* Which part of a file is wanted. */
+struct cordon_remote_range {
+    uint64_t skip, left; /* left: UINT64_MAX: to the end */
+};
+/* The next bytes of it, as they come: 1; 0 when timeout_ms (-1: patience_us) passed without any, or, with *ended, after
+ * the last; or negative. */
+int cordon_remote_range_next(struct cordon_http_transfer *transfer, struct cordon_remote_range *range, int timeout_ms,
+                             uint64_t patience_us, struct cordon_bytes *ret, bool *ended, struct cordon_error *err);
 
 void cordon_remote_keeper_stop(struct cordon_remote_keeper *keeper);
 

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept guests of the backend `createos`, by the same interface as local ones, against our own CreateOS door: never the live
+cloud."""
+
+import datetime
+import os
+import signal
+import threading
+import time
+
+import pytest
+from lib import host
+from lib.daemon import Daemon
+from lib.faults import Proxy
+from lib.guest import Guest
+
+
+@pytest.fixture(scope="module")
+def door(nothing_left):
+    with Daemon(pool_python=0, pool_python_data=0, pool_javascript=0, pool_bash=0, pool_guest=1,
+                createos_min_isolation="namespace") as made:
+        yield made
+        made.note_cgroups()
+
+
+@pytest.fixture(scope="module")
+def proxy(door):
+    with Proxy(f"http://127.0.0.1:{door.port}") as made:
+        yield made
+
+
+def settings_of(url, key):
+    return {"CREATEOS_SANDBOX_BASE_URL": url, "CREATEOS_API_KEY": key, "LANGFLOW_SANDBOX_CREATEOS_ACCEPT_EGRESS_EXCEPTIONS": True,
+            "pool_python": 0, "pool_python_data": 0, "pool_javascript": 0, "pool_bash": 0, "pool_guest": 0, "pool_max": 0}
+
+
+@pytest.fixture(scope="module")
+def daemon(door, proxy):
+    """Its local pools are empty: what runs, runs there."""
+    with Daemon(**settings_of(proxy.url, door.key)) as made:
+        yield made
+        made.note_cgroups()
+
+
+@pytest.fixture
+def guest(daemon):
+    with Guest(daemon, backend="createos", env={"OWN": "of the guest"}) as made:
+        yield made
+
+
+def there(door):
+    return {row["id"] for row in door.get("/v1/guests").json()["guests"] if row["state"] in ("running", "paused")}
+
+
+def running(guest):
+    return [row for row in guest.good("GET", "/exec")["programs"] if row["command"][:1] == ["sleep"]]
+
+
+def test_programs(guest):
+    done = guest.exec(["sh", "-c", "echo $OWN $MORE; pwd; echo no >&2; exit 3"], env={"MORE": "ä b '$HOME' \n c"}, cwd="/tmp")
+    assert (done["stdout"], done["stderr"], done["exit_code"]) == ("of the guest ä b '$HOME' c\n/tmp\n", "no\n", 3), done
+    done = guest.exec(["printf", "%s|", "a b", "it's", "", "-n", "$(id)"])
+    assert done["stdout"] == "a b|it's||-n|$(id)|", done
+    assert guest.exec(["sh", "-c", "kill -9 $$"])["exit_code"] == 137
+    for command, cwd in ((["/nowhere/at/all"], None), (["true"], "/nowhere")):
+        assert guest.refused("POST", "/exec", {"command": command, "cwd": cwd} if cwd else {"command": command})[0] == 404
+
+
+def test_a_program_ends_at_its_time_with_all_that_it_started(guest):
+    done = guest.exec(["sh", "-c", "setsid sleep 1000 & echo so far; sleep 100"], timeout_s=1)
+    assert done["outcome"]["cause"] == "timeout" and done["stdout"] == "so far\n", done
+    assert guest.exec(["sh", "-c", "cat /proc/[0-9]*/comm | grep -c sleep"])["stdout"] == "0\n"
+
+
+def test_a_program_that_writes_too_much_is_ended(own, door):
+    with Guest(own(**settings_of(f"http://127.0.0.1:{door.port}", door.key), output_kill_mb=1), backend="createos") as guest:
+        done = guest.exec(["sh", "-c", "yes; true"])
+        assert done["outcome"]["cause"] == "output_limit", done
+
+
+def test_a_client_that_leaves_ends_its_program(daemon, guest):
+    connection = daemon.connection()
+    connection.request("POST", f"/v1/guests/{guest.id}/exec", '{"command":["sleep","1000"],"timeout_s":100}', daemon.headers())
+    assert host.wait_for(lambda: running(guest), 30)
+    connection.close()
+    assert host.wait_for(lambda: not running(guest), 30)
+
+
+def test_programs_are_listed_and_signalled(guest):
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(guest.exec(["sleep", "1000"], cwd="/tmp", timeout_s=100)))
+    thread.start()
+    assert host.wait_for(lambda: running(guest), 30)
+    (row,) = running(guest)
+    assert (row["running"], row["command"], row["cwd"]) == (True, ["sleep", "1000"], "/tmp"), row
+    guest.good("POST", f"/exec/{row['pid']}/signal", {"signal": "TERM"})
+    thread.join(60)
+    assert answers[0]["exit_code"] == 143 and not running(guest), answers
+    assert guest.refused("POST", f"/exec/{row['pid']}/signal", {"signal": "TERM"})[0] == 404
+
+
+def test_files(guest):
+    data = bytes(range(256)) * 5000
+    guest.put("deep/in/-a file's name.bin", data)
+    assert guest.read("deep/in/-a file's name.bin") == data
+    answer = guest.call("GET", "/entries?path=deep&depth=2").json()
+    entries = {row["path"].rsplit("/", 1)[1]: row for row in answer["entries"]}
+    assert set(entries) == {"in", "-a file's name.bin"}, entries
+    row = entries["-a file's name.bin"]
+    assert (row["size"], row["type"], row["mode"], row["path"][0]) == (len(data), "file", "0644", "/"), row
+    modified = datetime.datetime.fromisoformat(row["modified_at"].replace("Z", "+00:00"))
+    assert abs(modified.timestamp() - time.time()) < 600, row
+    assert guest.call("POST", "/files/move?path=deep/in/-a%20file's%20name.bin&target=moved/file").status == 200
+    assert guest.read("moved/file")[:4] == data[:4] and guest.call("GET", "/files?path=deep/in/-a%20file's%20name.bin").status == 404
+    assert guest.call("POST", "/files/directory?path=moved").status == 409
+    assert guest.call("POST", "/files/directory?path=new/one").status in (200, 201)
+    guest.exec(["ln", "-s", "file", "moved/link"])
+    (link,) = [row for row in guest.call("GET", "/entries?path=moved").json()["entries"] if row["type"] == "link"]
+    assert link["target"] == "file" and guest.read("moved/link")[:4] == data[:4], link
+    assert guest.call("DELETE", "/files?path=moved").status in (200, 204)
+    assert guest.call("GET", "/files?path=moved/file").status == 404
+    assert guest.call("GET", "/files?path=deep").status == 400, "a directory"
+    assert guest.call("GET", "/entries?path=nowhere").status == 404
+    assert guest.call("PUT", "/files?path=/proc/version", b"x").status in (400, 403, 409, 413)
+
+
+def test_a_pause_keeps_what_ran(guest):
+    pid = guest.exec(["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"])["stdout"].strip()
+    guest.good("POST", "/pause", {})
+    assert guest.show()["state"] == "paused"
+    assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 409
+    guest.good("POST", "/resume", {})
+    assert guest.exec(["kill", "-0", pid])["exit_code"] == 0
+
+
+def test_one_that_the_service_paused_by_itself_is_woken_by_its_next_use(guest, door):
+    guest.put("kept", b"mine")
+    (id_,) = [row["id"] for row in door.get("/v1/guests").json()["guests"] if row["state"] == "running"]
+    for use in (lambda: guest.exec(["echo", "on"])["stdout"] == "on\n", lambda: guest.read("kept") == b"mine",
+                lambda: guest.put("kept", b"mine")):
+        assert door.request("POST", f"/v1/guests/{id_}/pause", {}).status == 200
+        assert use()
+
+
+def test_no_network_unless_it_is_asked_for(guest, proxy):
+    made = [body for method, path, _, body in proxy.requests if method == "POST" and path.endswith("/sandboxes")]
+    assert made and all(b'"egress":["240.0.0.0/4"]' in body for body in made)
+
+
+def test_the_end_of_a_guest_is_the_end_of_its_sandbox(daemon, door):
+    before = there(door)
+    guest = Guest(daemon, backend="createos")
+    assert len(there(door) - before) == 1
+    guest.close()
+    assert host.wait_for(lambda: there(door) == before, 30)
+    assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
+
+
+def test_a_new_gateway_finds_its_guests_again(daemon):
+    with Guest(daemon, backend="createos") as guest, Guest(daemon, backend="createos") as paused:
+        guest.put("kept", b"mine")
+        paused.good("POST", "/pause", {})
+        os.kill(daemon.role("gateway"), signal.SIGKILL)
+        assert daemon.wait_ready()
+        assert host.wait_for(lambda: guest.call("GET", "/files?path=kept").status != 503, 60), "it is looked for"
+        assert guest.show()["state"] == "running" and paused.show()["state"] == "paused"
+        assert guest.read("kept") == b"mine"
+        paused.good("POST", "/resume", {})
+        assert paused.exec(["echo", "again"])["stdout"] == "again\n"
+
+
+def test_a_sandbox_that_went_by_itself_is_told(daemon, door):
+    before = there(door)
+    guest = Guest(daemon, backend="createos")
+    (sandbox,) = there(door) - before
+    assert door.request("DELETE", f"/v1/guests/{sandbox}").status in (200, 204)
+    assert host.wait_for(lambda: guest.call("GET").json().get("state") == "gone", 60), guest.call("GET")
+    assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
+
+
+def test_what_a_service_refuses_is_an_error_and_leaves_nothing(daemon, proxy, door):
+    before = there(door)
+    for how in ("status_401", "status_429", "cut", "garbage", "wrong_json"):
+        proxy.where, proxy.how = "POST /v1/sandboxes ", how
+        answer = daemon.request("POST", "/v1/guests", {"backend": "createos"})
+        proxy.how = None
+        assert answer.status == 503 and door.key.encode() not in answer.body, (how, answer)
+    assert there(door) == before
+
+
+@pytest.mark.parametrize("how", ["cut", "truncate", "garbage", "status_500", "status_401"])
+def test_a_service_that_fails_under_way_is_told(guest, proxy, how):
+    proxy.where, proxy.how = "/exec.*touch", how
+    answer = guest.call("POST", "/exec", {"command": ["touch", "here"]})
+    proxy.how = None
+    told = answer.json()
+    assert answer.status >= 500 or told["outcome"]["cause"] == "infrastructure", answer
+    assert guest.call("GET", "/files?path=here").status == 404, "it was answered by the proxy"
+
+
+def test_what_it_does_not_offer_is_said_so(guest):
+    for method, rest, body in [("GET", "/metrics", None), ("POST", "/cells", {"code": "1"}), ("PUT", "/egress", {"network": True}),
+                               ("POST", "/exec", {"command": ["sleep", "9"], "background": True}),
+                               ("POST", "/exec", {"command": ["cat"], "stdin": "x"}), ("POST", "/terminal", {"cols": 80, "rows": 24})]:
+        status, kind, message = guest.refused(method, rest, body)
+        assert kind in ("unsupported", "refused", "conflict", "invalid_request"), (rest, status, kind, message)
+        assert status < 500 or status == 501, (rest, status, kind, message)
+
+
+def test_runs_in_it(guest):
+    answer = guest.run("print(6 * 7)\nopen('artifacts/a.txt', 'w').write('kept')")
+    assert answer["stdout"] == "42\n" and answer["outcome"]["cause"] == "exited", answer
