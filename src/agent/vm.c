@@ -183,12 +183,11 @@ static void set_clock(uint64_t realtime_ns)
         cordon_vm_fail("setting the clock", -errno);
 }
 
-static void replace(int *fd, const char *text)
+static void replace(int fd, const char *text)
 {
     size_t size = strlen(text);
-    if (ftruncate(*fd, 0) < 0 || pwrite(*fd, text, size, 0) != (ssize_t)size)
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, size, 0) != (ssize_t)size)
         cordon_vm_fail("writing the machine's identity", -errno);
-    cordon_close(fd);
 }
 
 static void take_identity(const struct cordon_vm_lease *lease)
@@ -197,11 +196,11 @@ static void take_identity(const struct cordon_vm_lease *lease)
     if (sethostname(lease->hostname, strlen(lease->hostname)) < 0)
         cordon_vm_fail("setting the hostname", -errno);
     (void)snprintf(text, sizeof text, "%s\n", lease->hostname); /* all fit */
-    replace(&cordon_vm.hostname, text);
+    replace(cordon_vm.hostname, text);
     (void)snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost %s\n", lease->hostname, lease->hostname);
-    replace(&cordon_vm.hosts, text);
+    replace(cordon_vm.hosts, text);
     (void)snprintf(text, sizeof text, "%s\n", lease->machine_id);
-    replace(&cordon_vm.machine_id, text);
+    replace(cordon_vm.machine_id, text);
 }
 
 static void write_limit(int fd, uint64_t value)
@@ -238,14 +237,17 @@ static void take_limits(const struct cordon_vm_lease *lease, struct cordon_agent
     cordon_vm.cpu_before = read_count(cordon_vm.cpu, "usage_usec");
 }
 
-/* As in every guest: ending the code, becoming the code, remounting its files; and here, ending the machine. */
-static void drop_capabilities(void)
+/* As in every guest: ending the code, becoming the code, remounting its files; and here, ending the machine. A
+ * rehearsal leaves setting the clock, for the lease. */
+static void drop_capabilities(bool rehearsal)
 {
-    static const int kept[] = {CAP_KILL,   CAP_SETUID,       CAP_SETGID, CAP_SETPCAP,          CAP_SYS_ADMIN, CAP_CHOWN,
-                               CAP_FOWNER, CAP_DAC_OVERRIDE, CAP_FSETID, CAP_NET_BIND_SERVICE, CAP_SYS_BOOT};
+    static const int kept[] = {CAP_KILL,     CAP_SETUID,  CAP_SETGID,       CAP_SETPCAP, CAP_SYS_ADMIN,
+                               CAP_CHOWN,    CAP_FOWNER,  CAP_DAC_OVERRIDE, CAP_FSETID,  CAP_NET_BIND_SERVICE,
+                               CAP_SYS_BOOT, CAP_SYS_TIME};
+    const size_t count = sizeof kept / sizeof *kept - !rehearsal;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+    for (size_t i = 0; i < count; i++)
         data[kept[i] / 32].permitted |= 1u << (kept[i] % 32);
     for (size_t i = 0; i < 2; i++)
         data[i].effective = data[i].permitted;
@@ -253,19 +255,39 @@ static void drop_capabilities(void)
         cordon_vm_fail("dropping capabilities", -errno);
 }
 
+static void take_lease(struct cordon_vm_lease *lease, struct cordon_agent_config *config)
+{
+    key_anew(lease);
+    set_clock(lease->realtime_ns);
+    take_identity(lease);
+    take_limits(lease, config);
+    drop_capabilities(lease->flags & CORDON_VM_REHEARSAL);
+    explicit_bzero(lease->entropy, sizeof lease->entropy);
+}
+
+/* All that a lease does is done anew by the next one, but for what it leaves as it was in config. */
+static void rehearse(struct cordon_vm_lease *lease, const struct cordon_agent_config *config)
+{
+    struct cordon_agent_config scratch = *config;
+    lease->disk_bytes = lease->disk_inodes = 0; /* else the next one could not leave them as booted */
+    take_lease(lease, &scratch);
+}
+
 void cordon_vm_await_lease(struct cordon_agent_config *config, struct cordon_vm_lease *ret)
 {
     struct cordon_buf frame = CORDON_BUF_INIT(64);
+    int *const used[] = {&cordon_vm.random, &cordon_vm.hostname, &cordon_vm.hosts, &cordon_vm.machine_id};
     set_blocking(true);
-    say_ready(config);
-    read_lease(ret);
-    key_anew(ret);
-    set_clock(ret->realtime_ns);
-    take_identity(ret);
-    take_limits(ret, config);
-    cordon_close(&cordon_vm.random);
-    drop_capabilities();
-    explicit_bzero(ret->entropy, sizeof ret->entropy);
+    for (;;) {
+        say_ready(config);
+        read_lease(ret);
+        if (!(ret->flags & CORDON_VM_REHEARSAL))
+            break;
+        rehearse(ret, config);
+    }
+    take_lease(ret, config);
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        cordon_close(used[i]);
     cordon_vm.leased = true;
     cordon_vm_leased_put(&frame);
     say(&frame);

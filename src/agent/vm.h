@@ -32,8 +32,8 @@ void cordon_vm_leave(void);
 /* Ends the machine, after telling the host why, where it can be told. */
 _Noreturn void cordon_vm_fail(const char *stage, int error);
 
-/* Says VM_READY, waits for the lease, puts it in force: time, randomness, identity, limits (of config, too), and says
- * VM_LEASED. */
+/* Says VM_READY, waits for the lease (rehearsing as often as the host wants), puts it in force: time, randomness,
+ * identity, limits (of config, too), and says VM_LEASED. */
 void cordon_vm_await_lease(struct cordon_agent_config *config, struct cordon_vm_lease *ret);
 
 /* What the code's group has counted since the lease; all 0 where this is no machine. */

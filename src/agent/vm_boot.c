@@ -23,8 +23,7 @@
 
 #define LINE_MAX_SIZE 4096
 #define MODULES_MAX 64
-#define WAIT_MS 20000     /* for a device to appear: under emulation on a busy host that takes a while */
-#define PAST_S 1000000000 /* the clock until the lease: 2001 */
+#define WAIT_MS 20000 /* for a device to appear: under emulation on a busy host that takes a while */
 #define DISK_INODES 65536
 #define PORTS "/sys/class/virtio-ports"
 
@@ -221,7 +220,7 @@ static void set_kernel(void)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         (void)cordon_write_file(AT_FDCWD, rows[i].path, rows[i].value);     /* a kernel without it needs it not */
     (void)cordon_write_file(AT_FDCWD, "/proc/self/oom_score_adj", "-1000"); /* code takes another one */
-    const struct timespec past = {.tv_sec = PAST_S};
+    const struct timespec past = {.tv_sec = CORDON_VM_PAST_S};
     (void)clock_settime(CLOCK_REALTIME, &past); /* see vm.h; can't fail for root */
     struct sched_param param = {.sched_priority = 1};
     (void)sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &param); /* else it only answers later */

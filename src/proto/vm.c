@@ -117,7 +117,7 @@ int cordon_vm_lease_parse(const struct cordon_frame *frame, struct cordon_vm_lea
     found.pids = (uint32_t)take_number(&at, 4);
     found.open_files = (uint32_t)take_number(&at, 4);
     found.cpu_percent = (uint32_t)take_number(&at, 4);
-    if (take_number(&at, 4) != 0 || found.flags & ~(uint32_t)CORDON_VM_FRESH)
+    if (take_number(&at, 4) != 0 || found.flags > CORDON_VM_REHEARSAL) /* one of them at most */
         return -EBADMSG;
     if (!is_text(found.guest, NAMES "_:", 1) || !is_text(found.hostname, NAMES, 1) ||
         !is_text(found.machine_id, DIGITS "abcdef", MACHINE_ID) || found.machine_id[MACHINE_ID])

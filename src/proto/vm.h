@@ -4,21 +4,26 @@
  * docs/protocol/guest.md, "Virtual machines", has the rules:
  *
  *     guest -> host   VM_READY    the interpreter (or the launcher) is warm and waits; or ERROR, when it can't be
+ *     host -> guest   VM_LEASE    as a rehearsal, any number of times; VM_READY follows again
  *     host -> guest   VM_LEASE    once: entropy, time, identity and limits of the run that this copy is for
  *     guest -> host   VM_LEASED   all of it is in force; HELLO (a run) or READY (a kept guest) follow
  *
- * Between VM_READY and VM_LEASED the guest sends nothing: there it is stopped, copied and continued. All three carry
- * exec 0 and have a fixed size. The host believes nothing of what the guest says but "go on".
+ * A copy that waits in a pool rehearses there: it does all that a lease makes it do, so that what has to be translated
+ * (under emulation) or copied is when the lease comes. Nothing of a rehearsal lasts.
+ *
+ * Between VM_READY and what answers it the guest sends nothing: there it is stopped, copied and continued. All three
+ * carry exec 0 and have a fixed size. The host believes nothing of what the guest says but "go on".
  */
 #ifndef CORDON_PROTO_VM_H
 #define CORDON_PROTO_VM_H
 
 #include "proto/frame.h"
 
-#define CORDON_VM_VERSION 1u
+#define CORDON_VM_VERSION 2u
 #define CORDON_VM_PORT "org.cordon.agent" /* the name of the virtio-serial port */
 #define CORDON_VM_ENTROPY 64u
-#define CORDON_VM_TEXT 64u /* with its NUL */
+#define CORDON_VM_TEXT 64u           /* with its NUL */
+#define CORDON_VM_PAST_S 1000000000u /* the clock until the lease, rehearsals included: 2001 */
 
 /* What the kernel's command line says to process 1, each as cordon.KEY=VALUE: mode=run|kept,
  * language=python|javascript|bash, disk_mb=N, disk_inodes=N, network=0|1. */
@@ -34,7 +39,8 @@ struct cordon_vm_ready {
 };
 
 enum cordon_vm_lease_flags {
-    CORDON_VM_FRESH = 1 /* the parked interpreter is thrown away and one started that is in no template */
+    CORDON_VM_FRESH = 1,    /* the parked interpreter is thrown away and one started that is in no template */
+    CORDON_VM_REHEARSAL = 2 /* a rehearsal; not with FRESH */
 };
 
 #define CORDON_VM_LEASE_SIZE 312u

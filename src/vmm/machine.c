@@ -5,7 +5,9 @@
  * A template is booted with its memory in a file, stopped when its guest says that it waits, and only its devices'
  * state is written: the memory is in its file already (x-ignore-shared). A clone maps that file privately and loads the
  * state; it stands still until its lease, so that all it costs is memory. The lease lets it run and gives the guest
- * what clones must not share: randomness, the time, a name.
+ * what clones must not share: randomness, the time, a name. Before that it may rehearse: it runs until its guest has
+ * done what a lease makes it do. Then QEMU has translated that code, which is most of a first lease's time, and the
+ * guest's pages are its own. Nothing of it lasts; what counts is given with the lease.
  */
 #include "vmm/machine.h"
 
@@ -225,7 +227,10 @@ int cordon_machine_prepare(struct cordon_machine *machine)
 static int send_lease(struct cordon_machine *machine, const struct cordon_vmm_order *order)
 {
     struct cordon_buf frame = CORDON_BUF_INIT(CORDON_FRAME_HEADER + CORDON_VM_LEASE_SIZE);
-    struct cordon_vm_lease lease = {.flags = order->fresh ? CORDON_VM_FRESH : 0,
+    bool rehearsal = order->verb == CORDON_VMM_REHEARSE;
+    struct cordon_vm_lease lease = {.flags = rehearsal      ? CORDON_VM_REHEARSAL
+                                             : order->fresh ? CORDON_VM_FRESH
+                                                            : 0,
                                     .memory_bytes = order->memory_bytes,
                                     .disk_bytes = order->disk_bytes,
                                     .disk_inodes = order->disk_inodes,
@@ -238,14 +243,16 @@ static int send_lease(struct cordon_machine *machine, const struct cordon_vmm_or
         getrandom(id, sizeof id, 0) != (ssize_t)sizeof id)
         return cordon_machine_fail(machine, -EIO, "get randomness for the guest");
     (void)clock_gettime(CLOCK_REALTIME, &now); /* can't fail */
+    if (rehearsal)
+        now = (struct timespec){.tv_sec = CORDON_VM_PAST_S};
     lease.realtime_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     for (size_t i = 0; i < sizeof id; i++)
         (void)snprintf(lease.machine_id + 2 * i, 3, "%02x", id[i]);
-    (void)snprintf(lease.guest, sizeof lease.guest, "%.39s", order->guest);
+    (void)snprintf(lease.guest, sizeof lease.guest, "%.39s", rehearsal ? "rehearsal" : order->guest);
     (void)snprintf(lease.hostname, sizeof lease.hostname, "cordon"); /* as in `local` */
     cordon_vm_lease_put(&frame, &lease);
     ssize_t n = frame.failed ? -1 : send(machine->channel, frame.data, frame.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    bool sent = n >= 0 && n == (ssize_t)frame.size; /* the first bytes ever sent: the socket holds them */
+    bool sent = n >= 0 && n == (ssize_t)frame.size; /* what was sent before was answered: the socket holds it */
     cordon_buf_wipe(&frame);
     explicit_bzero(&lease, sizeof lease);
     return sent ? 0 : cordon_machine_fail(machine, -EIO, "the guest's channel does not take its lease");
@@ -290,6 +297,18 @@ static int lease(struct cordon_machine *machine, const struct cordon_vmm_order *
     return 0;
 }
 
+static int rehearse(struct cordon_machine *machine, const struct cordon_vmm_order *order, uint64_t until_us)
+{
+    if (machine->leased || !machine->stopped)
+        return cordon_machine_fail(machine, -EALREADY, "a VM rehearses while it waits for its lease");
+    int r = send_lease(machine, order);
+    if (r == 0)
+        r = resume(machine, until_us);
+    if (r == 0)
+        r = wait_ready(machine, until_us);
+    return r < 0 ? r : pause_machine(machine, until_us);
+}
+
 /* The guest sees its port closed, and open again. */
 static int change_channel(struct cordon_machine *machine, int fd, uint64_t until_us)
 {
@@ -312,6 +331,8 @@ int cordon_machine_obey(struct cordon_machine *machine, const struct cordon_vmm_
     switch (order->verb) {
     case CORDON_VMM_LEASE:
         return lease(machine, order, report, until_us);
+    case CORDON_VMM_REHEARSE:
+        return rehearse(machine, order, until_us);
     case CORDON_VMM_PAUSE:
         return pause_machine(machine, until_us);
     case CORDON_VMM_RESUME:

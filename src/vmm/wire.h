@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define CORDON_VMM_VERSION 2u
+#define CORDON_VMM_VERSION 3u
 
 enum cordon_vmm_fd {
     CORDON_VMM_CONTROL = 3, /* to the warden */
@@ -58,7 +58,9 @@ enum cordon_vmm_verb {
     CORDON_VMM_LEASE = 1,
     CORDON_VMM_PAUSE,
     CORDON_VMM_RESUME,
-    CORDON_VMM_CHANNEL_NEW /* with a descriptor: the guest's new end of its channel */
+    CORDON_VMM_CHANNEL_NEW, /* with a descriptor: the guest's new end of its channel */
+    CORDON_VMM_REHEARSE /* of a clone, before its lease: it runs, does what a lease makes it do, and stands still again
+                         */
 };
 
 struct cordon_vmm_order {

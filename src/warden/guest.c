@@ -335,6 +335,8 @@ static struct cordon_guest *make(struct cordon_pool *pool, bool builds, struct c
         return NULL;
     }
     guest->vm.builds = builds;
+    if (pool->machine)
+        cordon_machine_reserve(guest);
     link_guest(guest);
     cordon_timer_arm(&warden->loop, &guest->timer, MAKING_STARTS * warden->config.start_us);
     int r = pool->unisolated ? 1 : cordon_slot_take(warden, guest, err);

@@ -35,6 +35,17 @@ static void on_slow(struct cordon_timer *timer)
 
 /* --- what a vmm says --- */
 
+static void park_or_give(struct cordon_guest *guest)
+{
+    cordon_timer_cancel(&guest->warden->loop, &guest->timer);
+    guest->state = CORDON_GUEST_READY;
+    guest->pool->making--;
+    if (!guest->vm.booted)
+        cordon_machine_charge(guest, CORDON_MACHINE_PARKED);
+    cordon_pool_on_ready(guest->pool, guest);
+}
+
+/* A copy for which nobody waits yet rehearses; until then it is still being made. */
 static void ready(struct cordon_guest *guest, const struct cordon_vmm_report *report)
 {
     if (guest->state != CORDON_GUEST_INTERPRETER)
@@ -42,11 +53,10 @@ static void ready(struct cordon_guest *guest, const struct cordon_vmm_report *re
     cordon_log(CORDON_LOG_DEBUG, "machine ready", "guest", CORDON_NUM(guest->seq), "start",
                guest->vm.booted ? "booted" : "copied", "answers_us", CORDON_NUM((long long)report->started_us),
                "ready_us", CORDON_NUM((long long)report->ready_us), NULL);
-    cordon_timer_cancel(&guest->warden->loop, &guest->timer);
-    guest->state = CORDON_GUEST_READY;
-    guest->pool->making--;
-    cordon_machine_charge(guest, CORDON_MACHINE_PARKED);
-    cordon_pool_on_ready(guest->pool, guest);
+    if (guest->vm.booted || guest->pool->waiting)
+        park_or_give(guest);
+    else if (cordon_machine_order(guest, CORDON_VMM_REHEARSE, 0, -1) < 0)
+        cordon_guest_fail(guest, -EIO, "its vmm takes no order");
 }
 
 static void leased(struct cordon_guest *guest, const struct cordon_vmm_report *report)
@@ -80,6 +90,10 @@ static void obeyed(struct cordon_guest *guest, const struct cordon_vmm_report *r
     guest->vm.verb = 0;
     if (verb == CORDON_VMM_LEASE)
         leased(guest, report);
+    else if (verb == CORDON_VMM_REHEARSE && guest->state == CORDON_GUEST_INTERPRETER)
+        park_or_give(guest);
+    else if (verb == CORDON_VMM_REHEARSE)
+        return; /* it is being destroyed */
     else if (verb == CORDON_VMM_CHANNEL_NEW)
         cordon_keep_adopted(guest, 0);
     else {
@@ -232,14 +246,19 @@ static int set_limits(struct cordon_guest *guest, uint32_t cpu_percent, struct c
     return cordon_cgroup_slot_limit(&guest->slot->cgroup, memory_mb << 20, PROCESSES, cpu_percent, err);
 }
 
+void cordon_machine_reserve(struct cordon_guest *guest)
+{
+    guest->vm.booted = !guest->vm.builds && guest->pool->machine->ram < 0;
+    cordon_machine_charge(guest, guest->vm.builds || guest->vm.booted ? CORDON_MACHINE_RUNNING : CORDON_MACHINE_PARKED);
+}
+
 int cordon_machine_begin(struct cordon_guest *guest, struct cordon_error *err)
 {
     struct cordon_loop *loop = &guest->warden->loop;
     int control[2], channel[2];
     guest->state = CORDON_GUEST_INTERPRETER;
-    guest->vm.booted = !guest->vm.builds && guest->pool->machine->ram < 0;
+    cordon_machine_reserve(guest); /* there may be a template by now */
     guest->pool->machine->clones += !guest->vm.builds && !guest->vm.booted;
-    cordon_machine_charge(guest, guest->vm.builds || guest->vm.booted ? CORDON_MACHINE_RUNNING : CORDON_MACHINE_PARKED);
     guest->timer.on_due = on_slow;
     cordon_timer_arm(loop, &guest->timer, MAKING_US);
     int r = set_limits(guest, 100, err);

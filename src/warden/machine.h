@@ -99,6 +99,8 @@ void cordon_machine_charge(struct cordon_guest *guest, enum cordon_machine_charg
 uint32_t cordon_machine_overhead_mb(const struct cordon_machines *machines); /* of a QEMU, beyond its guest's memory */
 
 /* machine.c */
+/* Takes its share of the budget, before it waits for a slot; then it begins. */
+void cordon_machine_reserve(struct cordon_guest *guest);
 int cordon_machine_begin(struct cordon_guest *guest, struct cordon_error *err);
 void cordon_machine_lease(struct cordon_guest *guest, struct cordon_acquire *acquire);
 void cordon_machine_dying(struct cordon_guest *guest);

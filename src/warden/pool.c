@@ -262,9 +262,26 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
         lease_parked(pool);
 }
 
+/* It has its share of the budget already. Nobody waits: it ends, since what is copied starts faster, and one that is
+ * booted has all its memory for itself. */
+static void give_booted(struct cordon_pool *pool, struct cordon_guest *machine)
+{
+    struct cordon_acquire *acquire = pool->waiting;
+    if (!acquire) {
+        cordon_guest_destroy(machine);
+        return;
+    }
+    remove_waiting(pool, acquire);
+    cordon_machine_lease(machine, acquire);
+}
+
 void cordon_pool_on_ready(struct cordon_pool *pool, struct cordon_guest *guest)
 {
     struct cordon_acquire *acquire = pool->waiting;
+    if (pool->machine && guest->vm.booted) {
+        give_booted(pool, guest);
+        return;
+    }
     if (!acquire || pool->machine) {
         park(pool, guest);
         if (pool->machine)

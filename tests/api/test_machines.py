@@ -3,6 +3,7 @@
 are leased, die and are counted; and what QEMU may do. tests/api/test_exec_sandbox.py has real machines."""
 
 import fcntl
+import json
 import os
 import signal
 import threading
@@ -132,7 +133,7 @@ def test_template_is_sealed_and_qemu_jailed(fake):
 def test_death_under_way_is_told(fake, victim):
     daemon = fake(vm_pool=0)
     answers = []
-    thread = threading.Thread(target=lambda: answers.append(daemon.run("sleep()", **BACKEND)))
+    thread = threading.Thread(target=lambda: answers.append(daemon.run("wait()", **BACKEND)))
     thread.start()
     assert host.wait_for(lambda: fakevm.machines(daemon), 20)
     host.wait_for(lambda: answers, 0.3)  # so that it has its program; if not yet, it is killed a step earlier
@@ -162,6 +163,29 @@ def test_parked_one_that_dies_is_replaced(fake):
         for pid in fakevm.machines(daemon):
             os.kill(pid, signal.SIGKILL)
         assert daemon.run("pass", **BACKEND)["exit_code"] == 0
+
+
+def test_a_booted_one_that_is_left_over_makes_way_for_copies(own, tmp_path):
+    os.chmod(tmp_path.parent, 0o755)
+    image = fakevm.image(str(tmp_path / "image"), boot={"acpi": True, "append": "tsc=reliable fake.slow"})
+    daemon = own(**fakevm.settings(image, vm_pool=1))
+    leaver = daemon.connection()
+    leaver.request("POST", "/v1/runs", json.dumps({"language": "python", "code": "pass", **BACKEND}), daemon.headers())
+    assert host.wait_for(lambda: len(fakevm.machines(daemon)) == 1, 20)
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(daemon.run("pass", **BACKEND)))
+    thread.start()
+    assert host.wait_for(lambda: len(fakevm.machines(daemon)) == 2 or answers, 20)
+    leaver.close()  # two are booted now, and one is wanted
+    thread.join(60)
+    assert answers[0]["outcome"]["start"] == "booted"
+
+    def copies_alone():
+        found = fakevm.machines(daemon)
+        return len(found) == 1 and all(fakevm.is_clone(pid) for pid in found)
+
+    assert host.wait_for(copies_alone, 20), [host.cmdline(pid) for pid in fakevm.machines(daemon)]
+    assert daemon.run("pass", **BACKEND)["outcome"]["start"] == "pooled"
 
 
 def test_what_is_missing_is_told(own, tmp_path):

@@ -111,18 +111,26 @@ console.log(crypto.webcrypto.getRandomValues(new Uint32Array(2)).join());
 @pytest.mark.parametrize("language", ["python", pytest.param("javascript", marks=pytest.mark.long)])
 def test_two_copies_share_no_random_numbers(copy, language):
     code = RANDOM if language == "python" else RANDOM_JAVASCRIPT
-    one, two = (copy(language).run(code, ready=False, language=language).stdout.split() for _ in range(2))
+    machines = [copy(language) for _ in range(2)]
+    for machine in machines:
+        machine.rehearse(entropy=b"e" * 64)
+    one, two = (machine.run(code, ready=False, language=language).stdout.split() for machine in machines)
     assert len(one) == len(two) >= 4
     assert not set(one) & set(two), "each kind of random number differs"
 
 
 def test_the_lease_sets_clock_and_identity(copy):
     now = time.time_ns() + 86400 * 10**9
-    out = copy("bash").run("date +%s; hostname; cat /etc/hostname /etc/machine-id; getent hosts cordon-seven | head -n 1",
+    machine = copy("bash")
+    for _ in range(2):  # of which nothing lasts
+        machine.rehearse(hostname="cordon-other", machine_id="b" * 32, memory=16 << 20, pids=1, files=8, disk=1 << 20, inodes=16)
+    out = machine.run("date +%s; hostname; cat /etc/hostname /etc/machine-id; getent hosts cordon-seven | head -n 1; "
+                      "head -c 2M /dev/zero >big && echo room",
                            ready=False, language="bash", realtime_ns=now, hostname="cordon-seven", machine_id="a" * 32)
     seconds, *names = out.stdout.decode().split("\n")
     assert 0 <= int(seconds) - now // 10**9 < 300, "tomorrow, as the lease says, and not this host's time"
     assert names[:3] == ["cordon-seven", "cordon-seven", "a" * 32] and "cordon-seven" in names[3], out
+    assert names[4] == "room", out
 
 
 @pytest.mark.long
@@ -222,7 +230,7 @@ def test_a_host_of_another_kind_ends_the_machine(copy, bad):
     machine = copy("bash")
     data = bytearray(vmboot.lease())
     if bad == "version":
-        data[0] = 2
+        data[0] = 99
         machine.send(vmboot.VM_LEASE, bytes(data))
     else:
         machine.send(vmboot.EXEC, bytes(data))

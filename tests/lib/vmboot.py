@@ -25,6 +25,8 @@ PATIENCE_S = 240
 EXEC, STDIN, STDIN_EOF, CREDIT, KILL, FILE_OPEN, FILE_DATA, FILE_CLOSE, COLLECT = range(1, 10)
 SETUP, OPEN, WRITE, WINDOW, CONTROL, CLOSE = range(16, 22)
 VM_LEASE, VM_READY, VM_LEASED = 32, 120, 121
+VERSION, FRESH, REHEARSAL = 2, 1, 2  # of proto/vm.h; flags of a lease
+PAST_NS = 10**18  # the clock before the lease
 HELLO, STARTED, STDOUT, STDERR, RESULT, RESULT_ERROR, EXIT, ARTIFACT_OPEN, ARTIFACT_DATA, ARTIFACT_CLOSE, \
     ARTIFACT_DROPPED, COLLECTED, ERROR, STDIN_CREDIT = range(64, 78)
 READY, RUNNING, BEGAN, OUTPUT, ENDED, ENTRY, CHANGE, INFO, DISK, DONE, FAILED, CLOSED, TAKEN, PORT = range(96, 110)
@@ -83,7 +85,7 @@ def lease(flags=0, entropy=None, realtime_ns=None, guest="g_test", hostname="cor
     def text(value):
         return value.encode().ljust(64, b"\0")
 
-    return struct.pack("<II64sQ64s64s64sQQQIIII", 1, flags, entropy or os.urandom(64), realtime_ns or time.time_ns(), text(guest),
+    return struct.pack("<II64sQ64s64s64sQQQIIII", VERSION, flags, entropy or os.urandom(64), realtime_ns or time.time_ns(), text(guest),
                        text(hostname), text(machine_id), memory, disk, inodes, pids, files, cpu, 0)
 
 
@@ -257,13 +259,18 @@ class Machine:
             raise Exited(dict(fields(payload))[F_REASON].decode())
         assert (kind, number) == (VM_READY, 0), (kind, payload)
         version, language, kept, available, boot_ms = struct.unpack("<IIIQI", payload)
-        assert version == 1
+        assert version == VERSION
         return {"language": language, "kept": kept, "available": available, "boot_ms": boot_ms}
+
+    def rehearse(self, **what):
+        """As a lease, of which nothing is to last."""
+        self.send(VM_LEASE, lease(flags=REHEARSAL, realtime_ns=PAST_NS, **what))
+        return self.ready()
 
     def lease(self, **what):
         self.send(VM_LEASE, lease(**what))
         kind, _, payload = self.frame()
-        assert (kind, payload) == (VM_LEASED, struct.pack("<I", 1)), (kind, payload)
+        assert (kind, payload) == (VM_LEASED, struct.pack("<I", VERSION)), (kind, payload)
         self.leased = True
 
     # --- a run ---

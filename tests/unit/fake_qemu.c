@@ -2,7 +2,7 @@
 /*
  * A QEMU with a guest in it that lie, stall, flood or die at a step, for test_vmm and tests/api/test_machines.py. What
  * it is to do stands in the place of the guest's language on the command line; a real language is a sound guest, whose
- * programs print "fake" and end (or, where their code says so, sleep or take QEMU along).
+ * programs print "fake" and end (or, where their code says so, sleep, wait for ever or take QEMU along).
  */
 #include <poll.h>
 #include <signal.h>
@@ -17,6 +17,7 @@
 #include "vmm/wire.h"
 
 static char scenario[32];
+static bool slow; /* "fake.slow" on the kernel's command line: a boot takes a while */
 static bool clone_of_one, stopped, leased;
 
 static bool is(const char *name)
@@ -66,6 +67,12 @@ static void guest_lease(void)
     if (recv(CORDON_VMM_GUEST, lease, sizeof lease, MSG_WAITALL) != (ssize_t)sizeof lease ||
         cordon_frame_parse(lease, sizeof lease, 0, &parsed) <= 0 || cordon_vm_lease_parse(&parsed, &read) < 0)
         _exit(8);
+    if (read.flags & CORDON_VM_REHEARSAL && is("rehearsal-dies"))
+        (void)raise(SIGKILL);
+    if (read.flags & CORDON_VM_REHEARSAL && !is("rehearsal-lies")) {
+        guest_ready();
+        return;
+    }
     if (is("lease-mute"))
         return;
     if (is("lease-dies"))
@@ -100,6 +107,8 @@ static void guest_runs(void)
     for (int64_t used; (used = cordon_frame_parse(data, have, 0, &frame)) > 0; have -= (size_t)used) {
         if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "die()", 5))
             (void)raise(SIGKILL);
+        if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "wait()", 6))
+            (void)pause();
         if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "sleep()", 7))
             (void)usleep(700000); /* holds its lease meanwhile: that is what is tested */
         if (frame.type == CORDON_FRAME_EXEC) {
@@ -174,6 +183,8 @@ static void begin(void)
         (void)signal(SIGSEGV, SIG_DFL); /* the sanitizers have a handler */
         (void)raise(SIGSEGV);
     }
+    if (!clone_of_one && slow)
+        (void)usleep(1500000);
     if (!clone_of_one)
         guest_ready();
 }
@@ -186,6 +197,7 @@ int main(int argc, char **argv)
         const char *at = strstr(argv[i], "cordon.language=");
         if (at)
             (void)sscanf(at, "cordon.language=%31[a-z-]", scenario);
+        slow = slow || strstr(argv[i], "fake.slow");
         clone_of_one = clone_of_one || strcmp(argv[i], "-incoming") == 0;
     }
     stopped = clone_of_one;

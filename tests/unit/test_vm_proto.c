@@ -54,6 +54,13 @@ static void lease_goes_there_and_back(void **state)
     assert_true(found.flags == CORDON_VM_FRESH && found.disk_bytes == 2 && found.disk_inodes == 3);
     assert_true(found.pids == 4 && found.open_files == 5 && found.cpu_percent == 6);
     cordon_buf_done(&buf);
+
+    lease.flags = CORDON_VM_REHEARSAL;
+    cordon_vm_lease_put(&buf, &lease);
+    frame = parsed(&buf, 0);
+    assert_int_equal(cordon_vm_lease_parse(&frame, &found), 0);
+    assert_true(found.flags == CORDON_VM_REHEARSAL);
+    cordon_buf_done(&buf);
 }
 
 static void check_refused(const struct cordon_vm_lease *lease)
@@ -69,7 +76,9 @@ static void check_refused(const struct cordon_vm_lease *lease)
 static void leases_that_can_not_be_are_refused(void **state)
 {
     struct cordon_vm_lease lease = example();
-    lease.flags = 2;
+    lease.flags = CORDON_VM_FRESH | CORDON_VM_REHEARSAL;
+    check_refused(&lease);
+    lease.flags = 4;
     check_refused(&lease);
     lease = example();
     memset(lease.guest, 'a', sizeof lease.guest); /* not terminated */

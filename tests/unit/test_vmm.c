@@ -129,6 +129,45 @@ static void test_clone(void **state)
     end(&trial);
 }
 
+/* As often as is wanted, and the lease is as before. */
+static void test_rehearsal(void **state)
+{
+    char hello[CORDON_FRAME_HEADER + 4];
+    struct trial trial = start("ok", CORDON_VMM_CLONE, LONG_US);
+    assert_int_equal(next(&trial).what, CORDON_VMM_READY);
+    for (int i = 0; i < 2; i++) {
+        struct cordon_vmm_report report = order(&trial, CORDON_VMM_REHEARSE);
+        assert_string_equal(report.why, "");
+        assert_int_equal(report.what, CORDON_VMM_DONE);
+    }
+    assert_int_equal(order(&trial, CORDON_VMM_LEASE).what, CORDON_VMM_DONE);
+    assert_int_equal(recv(trial.channel, hello, sizeof hello, MSG_WAITALL), sizeof hello);
+    assert_int_equal(hello[0], CORDON_FRAME_HELLO);
+    struct cordon_vmm_report report = order(&trial, CORDON_VMM_REHEARSE); /* its user would be disturbed */
+    assert_int_equal(report.what, CORDON_VMM_FAILED);
+    assert_int_equal(report.status, -EALREADY);
+    end(&trial);
+}
+
+static void test_bad_rehearsal(void **state)
+{
+    static const struct {
+        const char *scenario, *words;
+    } rows[] = {
+        {"rehearsal-dies", "killed by signal 9 (SIGKILL)"},
+        {"rehearsal-lies", "of another version"}, /* it says that it has its lease */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct trial trial = start(rows[i].scenario, CORDON_VMM_CLONE, LONG_US);
+        assert_int_equal(next(&trial).what, CORDON_VMM_READY);
+        struct cordon_vmm_report report = order(&trial, CORDON_VMM_REHEARSE);
+        assert_int_equal(report.what, CORDON_VMM_FAILED);
+        if (!strstr(report.why, rows[i].words))
+            fail_msg("%s: \"%s\" has no \"%s\"", rows[i].scenario, report.why, rows[i].words);
+        end(&trial);
+    }
+}
+
 static void test_second_lease(void **state)
 {
     struct trial trial = start("ok", CORDON_VMM_CLONE, LONG_US);
@@ -362,7 +401,8 @@ static void test_frame_rest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clone),          cmocka_unit_test(test_second_lease),
+        cmocka_unit_test(test_clone),          cmocka_unit_test(test_rehearsal),
+        cmocka_unit_test(test_bad_rehearsal),  cmocka_unit_test(test_second_lease),
         cmocka_unit_test(test_template),       cmocka_unit_test(test_cold),
         cmocka_unit_test(test_never_ready),    cmocka_unit_test(test_bad_lease),
         cmocka_unit_test(test_ends_by_itself), cmocka_unit_test(test_killed),
