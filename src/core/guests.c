@@ -43,7 +43,9 @@ struct cordon_guest_item *cordon_guest_item_new(const char *id)
     item->gone_fd = -1;
     item->private_data.max = CORDON_GUEST_PRIVATE_MAX;
     (void)snprintf(item->id, sizeof item->id, "%s", id);
-    (void)pthread_mutex_init(&item->life, NULL); /* default attributes: can't fail */
+    (void)pthread_mutex_init(&item->life, NULL); /* default attributes: can't fail, nor the next ones */
+    (void)pthread_mutex_init(&item->rules, NULL);
+    (void)pthread_mutex_init(&item->saves, NULL);
     return item;
 }
 
@@ -65,6 +67,8 @@ void cordon_guest_item_unref(struct cordon_guest_item *item)
     free(item->backend_name);
     free(item->notes);
     (void)pthread_mutex_destroy(&item->life);
+    (void)pthread_mutex_destroy(&item->rules);
+    (void)pthread_mutex_destroy(&item->saves);
     free(item);
 }
 

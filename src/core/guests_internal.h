@@ -4,7 +4,9 @@
  *
  * One table of guests, living ones and tombstones, under one lock, which is never held while a backend works. What
  * changes a guest's life (pause, resume, destroy) is done by one thread at a time, by the guest's own `life` lock,
- * taken before the table's. Who uses a guest's handle pins the guest (`uses`); the handle is given back when it is gone
+ * taken before the table's; so is what changes its network (`rules`: what is recorded last is what is enforced) and
+ * what tells the registry (`saves`: the newest record is written last; taken after the others). Who uses a guest's
+ * handle pins the guest (`uses`); the handle is given back when it is gone
  * and nobody pins it any more.
  *
  * One thread watches (guests_watch.c): it sleeps until the next end of a ttl or of idleness, or until a guest is gone.
@@ -31,7 +33,7 @@ struct cordon_note {
 struct cordon_guest_item {
     char id[CORDON_GUEST_ID];
     struct cordon_guest_item *next_by_id, *next, *previous; /* the latter two: by creation */
-    pthread_mutex_t life;
+    pthread_mutex_t life, rules, saves;
     const struct cordon_backend *backend;
     struct cordon_guest_handle *handle; /* NULL: gone, or not adopted yet */
     bool making;                        /* its place is taken, it is not there yet */

@@ -66,11 +66,14 @@ void cordon_guest_network_restore(struct cordon_guest_item *item)
 {
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
     struct cordon_error err = {0};
-    if (!item->network || !HAS(item->backend, guest_network))
-        return;
-    int r = cordon_guest_network_policy(item, &policy, &err);
-    if (r == 0)
-        r = item->backend->guest_network(item->handle, &policy, &err);
+    int r = 0;
+    (void)pthread_mutex_lock(&item->rules); /* can't fail for a plain mutex */
+    if (item->network && HAS(item->backend, guest_network)) {
+        r = cordon_guest_network_policy(item, &policy, &err);
+        if (r == 0)
+            r = item->backend->guest_network(item->handle, &policy, &err);
+    }
+    (void)pthread_mutex_unlock(&item->rules); /* can't fail: it is ours */
     cordon_egress_policy_done(&policy);
     if (r < 0)
         cordon_log_error("an adopted guest has no network until its rules are set again", &err);
@@ -129,6 +132,7 @@ static void keep(struct cordon_guest_item *item, const struct cordon_guest_netwo
     cordon_guest_save(item);
 }
 
+/* With the `rules` lock: of two at once, the second enforces and records after the first has done both. */
 static int change(struct cordon_guest_item *item, const struct cordon_guest_network *network, struct cordon_error *err)
 {
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
@@ -164,7 +168,9 @@ int cordon_guests_set_network(const char *tenant, const char *id, const struct c
     int r = cordon_guest_pin(tenant, id, false, &item, err);
     if (r < 0)
         return r;
+    (void)pthread_mutex_lock(&item->rules); /* can't fail for a plain mutex */
     r = change(item, network, err);
+    (void)pthread_mutex_unlock(&item->rules); /* can't fail: it is ours */
     cordon_guest_unpin(item);
     return r;
 }

@@ -236,10 +236,12 @@ void cordon_guest_save(struct cordon_guest_item *item)
     struct cordon_buf record = CORDON_BUF_INIT(RECORD_MAX);
     if (!registry)
         return;
+    (void)pthread_mutex_lock(&item->saves); /* can't fail for a plain mutex */
     cordon_guests_lock();
     write_record(item, &record);
     cordon_guests_unlock();
     if (!record.failed) /* the store says itself what failed; the guest goes on, and the next save tries again */
         (void)registry->put(registry->context, item->id, record.data, record.size, NULL);
+    (void)pthread_mutex_unlock(&item->saves); /* can't fail: it is ours */
     cordon_buf_wipe(&record);
 }
