@@ -24,7 +24,7 @@
 
 #define ANSWER_US 10000000u
 #define TELL_US 500000u
-#define COME_BACK_US 3000000u /* how long a process that died is waited for */
+#define COME_BACK_US 3000000u /* how long a process that died is waited for, or one that does not read */
 #define PAUSE_MS 20
 
 struct cordon_egress_session {
@@ -70,12 +70,11 @@ int cordon_egress_there(struct cordon_error *err)
 
 /* --- one request and its answer --- */
 
-static int wait_for(int fd, uint64_t wait_us)
+static int wait_for(int fd, short events, uint64_t until)
 {
-    uint64_t until = cordon_now_us() + wait_us;
     for (;;) {
         uint64_t now = cordon_now_us();
-        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        struct pollfd wait = {.fd = fd, .events = events};
         if (now >= until)
             return -ETIMEDOUT;
         int n = poll(&wait, 1, (int)((until - now) / 1000 + 1));
@@ -86,15 +85,28 @@ static int wait_for(int fd, uint64_t wait_us)
     }
 }
 
+/* Locks are held meanwhile: a process that does not read must not stop whoever else wants them. */
+static int send_until(int fd, const struct cordon_buf *message, const int *fds, size_t nfds, uint64_t until)
+{
+    for (;;) {
+        ssize_t n = cordon_send_fds(fd, message->data, message->size, fds, nfds, MSG_DONTWAIT);
+        if (n >= 0)
+            return 0;
+        int r = n == -EAGAIN ? wait_for(fd, POLLOUT, until) : (int)n;
+        if (r < 0)
+            return r;
+    }
+}
+
 /* An answer that came too late for the one who asked is passed over. */
-static int receive(int fd, enum cordon_egress_request kind, uint64_t wait_us, struct cordon_egress_answer *ret,
+static int receive(int fd, enum cordon_egress_request kind, uint64_t until, struct cordon_egress_answer *ret,
                    struct cordon_buf *more)
 {
     cordon_autofree char *text = malloc(CORDON_EGRESS_TEXT_MAX);
     if (!text)
         return -ENOMEM;
     do {
-        int r = wait_for(fd, wait_us);
+        int r = wait_for(fd, POLLIN, until);
         ssize_t n = r < 0 ? r : cordon_recv_fds(fd, text, CORDON_EGRESS_TEXT_MAX, NULL, NULL, MSG_DONTWAIT);
         if (n < 0)
             return (int)n;
@@ -112,13 +124,14 @@ static int ask(int fd, enum cordon_egress_request kind, const struct cordon_buf 
                struct cordon_egress_answer *ret, struct cordon_buf *more)
 {
     struct cordon_buf message = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
+    uint64_t until = cordon_now_us() + wait_us;
     char byte = (char)kind;
     (void)cordon_buf_append(&message, &byte, 1); /* failures are sticky */
     if (text)
         (void)cordon_buf_append(&message, text->data, text->size);
-    ssize_t n = message.failed ? -EMSGSIZE : cordon_send_fds(fd, message.data, message.size, NULL, 0, 0);
+    int r = message.failed ? -EMSGSIZE : send_until(fd, &message, NULL, 0, until);
     cordon_buf_wipe(&message);
-    return n < 0 ? (int)n : receive(fd, kind, wait_us, ret, more);
+    return r < 0 ? r : receive(fd, kind, until, ret, more);
 }
 
 static int set_policy(int fd, const struct cordon_buf *text, struct cordon_error *err)
@@ -137,7 +150,7 @@ static int set_policy(int fd, const struct cordon_buf *text, struct cordon_error
 
 /* Says OPEN, which is not answered: a guest's connection that comes before it waits in its socket. With the session's
  * lock held, or before anybody else knows it. */
-static int open_end(struct cordon_egress_session *session, int process, struct cordon_error *err)
+static int open_end(struct cordon_egress_session *session, int process, uint64_t until, struct cordon_error *err)
 {
     struct cordon_egress_open open = {.version = CORDON_EGRESS_VERSION};
     struct cordon_buf message = CORDON_BUF_INIT(sizeof open + CORDON_EGRESS_TEXT_MAX);
@@ -158,7 +171,7 @@ static int open_end(struct cordon_egress_session *session, int process, struct c
     }
     (void)cordon_buf_append(&message, (const char *)&open, sizeof open); /* failures are sticky */
     (void)cordon_buf_append(&message, session->policy.data, session->policy.size);
-    ssize_t n = message.failed ? -ENOMEM : cordon_send_fds(process, message.data, message.size, fds, count, 0);
+    int n = message.failed ? -ENOMEM : send_until(process, &message, fds, count, until);
     cordon_buf_wipe(&message);
     (void)close(pair[1]); /* the other side's */
     if (n < 0) {
@@ -184,7 +197,7 @@ static int ensure(struct cordon_egress_session *session, uint64_t wait_us, struc
     cordon_close(&session->end);
     for (;;) {
         cordon_autoclose int process = dup_egress();
-        int r = open_end(session, process, err);
+        int r = open_end(session, process, until, err);
         if (r == 0 || r == -EINVAL || cordon_now_us() >= until)
             return r;
         (void)poll(NULL, 0, PAUSE_MS); /* a pause */
@@ -347,11 +360,12 @@ void cordon_egress_close(struct cordon_egress_session *session)
 static void open_again(void)
 {
     struct cordon_error err = {0};
+    uint64_t until = cordon_now_us() + COME_BACK_US; /* for all together */
     for (struct cordon_egress_session *session = egress.sessions; session; session = session->next) {
         if (pthread_mutex_trylock(&session->lock) != 0)
             continue;
         cordon_close(&session->end);
-        if (open_end(session, egress.fd, &err) < 0)
+        if (open_end(session, egress.fd, until, &err) < 0)
             cordon_log_error("a guest has no network until its rules are set again", &err);
         (void)pthread_mutex_unlock(&session->lock);
     }
