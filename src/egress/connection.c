@@ -16,6 +16,7 @@
 #include "egress/head.h"
 
 #define LOOK_US 10000000u
+#define UPGRADE_US 10000000u /* a server's agreement; the guest is held back so long, and both sides stay open */
 #define DNS_PORT 53
 #define IN_MAX (CORDON_HEAD_MAX + 4096u)
 #define READ_SIZE 4096u
@@ -262,6 +263,14 @@ static void on_server(struct cordon_source *source, uint32_t events)
         cordon_connection_end(connection);
 }
 
+void cordon_connection_upgrade(struct cordon_connection *connection)
+{
+    if (!connection->waits_for_101)
+        cordon_timer_cancel(loop_of(connection), &connection->timer);
+    else if (!connection->timer.armed)
+        cordon_timer_arm(loop_of(connection), &connection->timer, UPGRADE_US);
+}
+
 static void on_due(struct cordon_timer *timer)
 {
     struct cordon_connection *connection = CORDON_OWNER(struct cordon_connection, timer, timer);
@@ -271,6 +280,8 @@ static void on_due(struct cordon_timer *timer)
         cordon_connection_cut(connection, true, NULL, "it named no host in time");
     else if (connection->state == CORDON_CONNECTING)
         cordon_connect_event(connection);
+    else if (connection->state == CORDON_RELAYING && connection->waits_for_101)
+        cordon_connection_cut(connection, false, NULL, "the server did not answer the upgrade in time");
     else
         cordon_connection_cut(connection, false, NULL, "nobody answered in time");
 }

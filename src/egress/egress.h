@@ -162,6 +162,9 @@ struct cordon_connection {
     struct cordon_connection *previous, *next;
 };
 
+/* While an upgrade waits for the server's agreement: the time that it has for that runs. After it: no more. */
+void cordon_connection_upgrade(struct cordon_connection *connection);
+
 /* A connection came in on a guest's socket. */
 void cordon_connection_accept(struct cordon_session *session, int fd_take);
 /* Ends it with a reset on both sides. refused: it counts and is logged as refused, with why; else as ended so. */

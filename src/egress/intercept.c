@@ -274,8 +274,10 @@ static enum step pass(struct cordon_intercept *self, struct cordon_connection *c
 {
     struct cordon_egress_counts *counts = &connection->session->log.counts;
     enum step up = send_out(self, connection);
-    if (up == WENT_ON && connection->waits_for_101)
+    if (up == WENT_ON && connection->waits_for_101) {
         up = see_101(self, connection);
+        cordon_connection_upgrade(connection);
+    }
     if (up == WENT_ON)
         up = move(self->guest, self->server, &self->up, &connection->up.bytes, &counts->sent);
     enum step down = connection->waits_for_101

@@ -158,8 +158,10 @@ static enum moved move_up(struct cordon_connection *connection)
     if (!connection->passed)
         return MOVED_ALL;
     enum moved r = send_out(connection);
-    if (r == MOVED_ALL && connection->waits_for_101)
-        r = see_101(connection) == MOVED_BLOCKED ? MOVED_BLOCKED : MOVED_ALL;
+    if (r == MOVED_ALL && connection->waits_for_101) {
+        r = see_101(connection);
+        cordon_connection_upgrade(connection);
+    }
     if (r != MOVED_ALL || connection->waits_for_101)
         return r;
     if (connection->in.size && !connection->up.ended) { /* what was said behind an upgrade */

@@ -221,6 +221,25 @@ print(b'echo:more' in upgrade(b'/yes'), b'200 OK' in upgrade(b'/no'))
     assert [a["data"] for a in said if a["what"] == "after"] in ([""], [None]), said
 
 
+def test_an_upgrade_that_is_never_answered_is_cut(daemon, lab):
+    mark = lab.mark()
+    answer = daemon.run(
+        """
+import socket
+s = socket.create_connection(('allowed.test', 8081), 6); s.settimeout(50)
+s.sendall(b'GET /stall HTTP/1.1\\r\\nHost: allowed.test:8081\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n\\r\\n' + b'more')
+try: print(s.recv(100))
+except OSError as e: print(type(e).__name__)
+""",
+        network=True,
+        allowed_domains=["allowed.test"],
+        timeout_s=60,
+    )
+    assert answer["stdout"] == "ConnectionResetError\n", answer
+    assert [e["why"] for e in answer["egress"]] == ["the server did not answer the upgrade in time"], answer["egress"]
+    assert answer["egress"][0]["bytes_received"] == 0 and "more" not in str(lab.arrived(mark)), (answer, lab.arrived(mark))
+
+
 def test_the_egress_process_is_replaced(lab):
     with lab.daemon() as made:
         code = FETCH + "print(b'server' in get('http://allowed.test/'))"

@@ -189,6 +189,22 @@ print(b'echo:more' in upgrade(b'/yes'), b'200 OK' in upgrade(b'/no'))
     assert all(not line["early"] for line in said if line["what"] == "upgrade"), said
 
 
+def test_an_upgrade_within_tls_that_is_never_answered_is_cut(daemon):
+    answer = run(
+        daemon,
+        """
+import socket, ssl
+s = ssl.create_default_context().wrap_socket(socket.create_connection(('allowed.test', 8444), 6), server_hostname='allowed.test')
+s.settimeout(50)
+s.sendall(b'GET /silent HTTP/1.1\\r\\nHost: allowed.test:8444\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n\\r\\n')
+try: print(s.recv(100))
+except OSError as e: print(type(e).__name__)
+""",
+    )
+    assert answer["stdout"] in ("ConnectionResetError\n", "b''\n"), answer
+    assert [e["why"] for e in answer["egress"]] == ["the server did not answer the upgrade in time"], answer["egress"]
+
+
 REFUSED = {
     "another Host within TLS": "b'GET / HTTP/1.1\\r\\nHost: pypi.test\\r\\n\\r\\n'",
     "no Host within TLS": "b'GET / HTTP/1.0\\r\\n\\r\\n'",

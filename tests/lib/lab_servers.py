@@ -194,7 +194,7 @@ class Echo(socketserver.BaseRequestHandler):
 
 
 class Upgrade(socketserver.BaseRequestHandler):
-    """Agrees to an upgrade or, on /no, does not; tells the log what comes after it."""
+    """Agrees to an upgrade or, on /no, does not, or, on /stall and /silent, never says; tells the log what comes after it."""
 
     def handle(self):
         data = b""
@@ -206,6 +206,14 @@ class Upgrade(socketserver.BaseRequestHandler):
         time.sleep(0.3)
         head, rest = data.split(b"\r\n\r\n", 1)
         log("upgrade", early=rest.decode("latin-1"))
+        if b" /stall " in head or b" /silent " in head:
+            self.request.sendall(b"HTTP/1.1 1" if b" /stall " in head else b"")
+            self.request.settimeout(60)
+            try:
+                log("after", data=self.request.recv(4096).decode("latin-1"))
+            except OSError as error:
+                log("after", data=type(error).__name__)
+            return
         if b" /no " in head:
             self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno")
             self.request.settimeout(1)
