@@ -204,6 +204,30 @@ void cordon_json_base64(struct cordon_json *json, const void *data, size_t size)
     (void)cordon_buf_append(json->buf, "\"", 1);
 }
 
+void cordon_json_pair_text(struct cordon_json *json, const char *key, const char *text)
+{
+    cordon_json_key(json, key);
+    cordon_json_text(json, text);
+}
+
+void cordon_json_pair_uint(struct cordon_json *json, const char *key, uint64_t value)
+{
+    cordon_json_key(json, key);
+    cordon_json_uint(json, value);
+}
+
+void cordon_json_pair_bool(struct cordon_json *json, const char *key, bool value)
+{
+    cordon_json_key(json, key);
+    cordon_json_bool(json, value);
+}
+
+void cordon_json_pair_ms(struct cordon_json *json, const char *key, uint64_t us)
+{
+    cordon_json_key(json, key);
+    cordon_json_ms(json, us);
+}
+
 void cordon_json_error(struct cordon_json *json, const struct cordon_error *err)
 {
     cordon_json_key(json, "error");

@@ -39,6 +39,11 @@ void cordon_json_null(struct cordon_json *json);
 void cordon_json_ms(struct cordon_json *json, uint64_t us); /* microseconds as milliseconds with three decimals */
 void cordon_json_raw(struct cordon_json *json, const char *data, size_t size); /* already JSON */
 void cordon_json_base64(struct cordon_json *json, const void *data, size_t size);
+/* A key and its value. */
+void cordon_json_pair_text(struct cordon_json *json, const char *key, const char *text); /* NULL writes null */
+void cordon_json_pair_uint(struct cordon_json *json, const char *key, uint64_t value);
+void cordon_json_pair_bool(struct cordon_json *json, const char *key, bool value);
+void cordon_json_pair_ms(struct cordon_json *json, const char *key, uint64_t us);
 /* Within an object: "error":{"kind","message"}. */
 void cordon_json_error(struct cordon_json *json, const struct cordon_error *err);
 

@@ -89,26 +89,16 @@ static int one_line(struct cordon_buf *to, const char *data, size_t size)
     return 0;
 }
 
-static bool find(const struct cordon_value *object, const char *name, struct cordon_value *ret)
-{
-    struct cordon_value_walk walk = cordon_value_walk(object);
-    struct cordon_value key;
-    while (cordon_value_next(&walk, &key, ret))
-        if (cordon_value_equals(&key, name))
-            return true;
-    return false;
-}
-
 static struct cordon_cell_reader_event take_done(struct cordon_cell_reader *reader, const struct cordon_value *object)
 {
     struct cordon_cell_reader_event event = {.type = CORDON_CELL_READ_DONE, .data = "", .size = 0};
     struct cordon_value value;
     int64_t number;
-    if (!find(object, "number", &value) || value.kind != CORDON_VALUE_NUMBER ||
+    if (!cordon_value_member(object, "number", &value) || value.kind != CORDON_VALUE_NUMBER ||
         !cordon_value_integer(&value, &number) || number < 0 || number > UINT32_MAX)
         return broken(reader);
     event.number = (uint32_t)number;
-    if (find(object, "error", &value)) {
+    if (cordon_value_member(object, "error", &value)) {
         if (value.kind != CORDON_VALUE_OBJECT || one_line(&reader->out, value.data, value.size) < 0)
             return broken(reader);
         event.data = reader->out.data;

@@ -277,6 +277,30 @@ void cordon_guest_escape(struct cordon_buf *to, const char *text)
     }
 }
 
+void cordon_guest_write_text(struct cordon_json *json, const char *name, const char *text)
+{
+    if (!text)
+        return;
+    cordon_json_key(json, name);
+    cordon_json_text(json, text);
+}
+
+void cordon_guest_write_pairs(struct cordon_json *json, const char *name, const struct cordon_words *words)
+{
+    if (!words->count)
+        return;
+    cordon_json_key(json, name);
+    cordon_json_object_begin(json);
+    for (size_t i = 0; i < words->count; i++) {
+        char key[512];
+        const char *equals = strchr(words->items[i], '=');
+        (void)snprintf(key, sizeof key, "%.*s", (int)(equals - words->items[i]), words->items[i]); /* cut: refused */
+        cordon_json_key(json, key);
+        cordon_json_text(json, equals + 1);
+    }
+    cordon_json_object_end(json);
+}
+
 int cordon_guest_duration(const char *text, const char *option, double *ret, struct cordon_error *err)
 {
     static const struct {

@@ -37,6 +37,9 @@ void cordon_guest_escape(struct cordon_buf *to, const char *text);
 /* "90", "15m", "6h", "7d": seconds. */
 int cordon_guest_duration(const char *text, const char *option, double *ret, struct cordon_error *err);
 
+/* A member, where there is text; one of "NAME=VALUE" words, where there are any. */
+void cordon_guest_write_text(struct cordon_json *json, const char *key, const char *text);
+void cordon_guest_write_pairs(struct cordon_json *json, const char *key, const struct cordon_words *words);
 /* Members network, allowed_domains, egress_headers, as the options have them. */
 int cordon_cli_write_network(const struct cordon_guest_options *options, struct cordon_json *json,
                              struct cordon_error *err);

@@ -31,28 +31,6 @@ static int read_input(const char *path, struct cordon_buf *to, struct cordon_err
     return r < 0 ? cordon_fail(err, r, CORDON_ERROR_INVALID, "--stdin %.200s: %s", path, strerror(-r)) : 0;
 }
 
-static void write_env(struct cordon_json *json, const struct cordon_words *env)
-{
-    cordon_json_key(json, "env");
-    cordon_json_object_begin(json);
-    for (size_t i = 0; i < env->count; i++) {
-        char name[512];
-        const char *equals = strchr(env->items[i], '=');
-        (void)snprintf(name, sizeof name, "%.*s", (int)(equals - env->items[i]), env->items[i]); /* cut: refused */
-        cordon_json_key(json, name);
-        cordon_json_text(json, equals + 1);
-    }
-    cordon_json_object_end(json);
-}
-
-static void write_text(struct cordon_json *json, const char *name, const char *text)
-{
-    if (!text)
-        return;
-    cordon_json_key(json, name);
-    cordon_json_text(json, text);
-}
-
 static int write_timeout(struct cordon_json *json, const char *text, struct cordon_error *err)
 {
     char *end, digits[32];
@@ -77,9 +55,9 @@ static int write_exec(const struct cordon_guest_options *options, struct cordon_
     for (int i = 1; i < options->argc; i++)
         cordon_json_text(&json, options->argv[i]);
     cordon_json_array_end(&json);
-    write_env(&json, &options->env);
-    write_text(&json, "user", options->user);
-    write_text(&json, "cwd", options->cwd);
+    cordon_guest_write_pairs(&json, "env", &options->env);
+    cordon_guest_write_text(&json, "user", options->user);
+    cordon_guest_write_text(&json, "cwd", options->cwd);
     int r = write_timeout(&json, options->timeout_s, err);
     if (r == 0 && options->stdin_file)
         r = read_input(options->stdin_file, &input, err);
@@ -150,23 +128,13 @@ static int write_cell(const struct cordon_guest_options *options, struct cordon_
 {
     struct cordon_json json = {.buf = to};
     cordon_json_object_begin(&json);
-    write_text(&json, "code", options->code);
-    write_text(&json, "language", options->language);
-    write_text(&json, "context", options->context);
-    write_env(&json, &options->env);
+    cordon_guest_write_text(&json, "code", options->code);
+    cordon_guest_write_text(&json, "language", options->language);
+    cordon_guest_write_text(&json, "context", options->context);
+    cordon_guest_write_pairs(&json, "env", &options->env);
     int r = write_timeout(&json, options->timeout_s, err);
     cordon_json_object_end(&json);
     return r;
-}
-
-static bool member(const struct cordon_value *object, const char *name, struct cordon_value *ret)
-{
-    struct cordon_value_walk walk = cordon_value_walk(object);
-    struct cordon_value key;
-    while (cordon_value_next(&walk, &key, ret))
-        if (cordon_value_equals(&key, name))
-            return true;
-    return false;
 }
 
 /* Decoded; what it has is written as it is, since it is what the program wrote. */
@@ -194,28 +162,28 @@ static void print_lines(const struct cordon_value *list, FILE *to)
 static int print_cell(const struct cordon_value *answer)
 {
     struct cordon_value value, item, key, text;
-    if (member(answer, "stdout", &value))
+    if (cordon_value_member(answer, "stdout", &value))
         print_text(&value, stdout);
-    if (member(answer, "stderr", &value))
+    if (cordon_value_member(answer, "stderr", &value))
         print_text(&value, stderr);
-    if (member(answer, "results", &value) && value.kind == CORDON_VALUE_ARRAY) {
+    if (cordon_value_member(answer, "results", &value) && value.kind == CORDON_VALUE_ARRAY) {
         struct cordon_value_walk walk = cordon_value_walk(&value);
         while (cordon_value_next(&walk, &key, &item)) {
-            if (item.kind == CORDON_VALUE_OBJECT && member(&item, "text", &text))
+            if (item.kind == CORDON_VALUE_OBJECT && cordon_value_member(&item, "text", &text))
                 print_text(&text, stdout);
             (void)putchar('\n');
         }
     }
-    bool failed = member(answer, "error", &value) && value.kind == CORDON_VALUE_OBJECT;
-    if (failed && member(&value, "traceback", &text) && text.kind == CORDON_VALUE_ARRAY)
+    bool failed = cordon_value_member(answer, "error", &value) && value.kind == CORDON_VALUE_OBJECT;
+    if (failed && cordon_value_member(&value, "traceback", &text) && text.kind == CORDON_VALUE_ARRAY)
         print_lines(&text, stderr);
-    if (member(answer, "message", &text) && text.size > 2) {
+    if (cordon_value_member(answer, "message", &text) && text.size > 2) {
         (void)fputs("cordon: ", stderr);
         print_text(&text, stderr);
         (void)fputc('\n', stderr);
     }
-    bool timeout = member(answer, "cause", &text) && cordon_value_equals(&text, "timeout");
-    bool lost = member(answer, "context_ended", &text) && cordon_value_true(&text);
+    bool timeout = cordon_value_member(answer, "cause", &text) && cordon_value_equals(&text, "timeout");
+    bool lost = cordon_value_member(answer, "context_ended", &text) && cordon_value_true(&text);
     return timeout ? 124 : lost ? CORDON_EXIT_FAILURE : failed;
 }
 

@@ -12,21 +12,11 @@
 
 #define REPLY_MAX (256u << 20)
 
-static bool member(const struct cordon_value *object, const char *name, struct cordon_value *ret)
-{
-    struct cordon_value_walk walk = cordon_value_walk(object);
-    struct cordon_value key;
-    while (cordon_value_next(&walk, &key, ret))
-        if (cordon_value_equals(&key, name))
-            return true;
-    return false;
-}
-
 /* A member's text as it stands, without its quotes; "-" for null. Ids, names, states and times need no decoding. */
 static struct cordon_value plain(const struct cordon_value *object, const char *name)
 {
     struct cordon_value value;
-    if (!member(object, name, &value) || value.kind == CORDON_VALUE_NULL)
+    if (!cordon_value_member(object, name, &value) || value.kind == CORDON_VALUE_NULL)
         return (struct cordon_value){.data = "-", .size = 1};
     if (value.kind == CORDON_VALUE_STRING)
         return (struct cordon_value){.data = value.data + 1, .size = value.size - 2};
@@ -39,30 +29,6 @@ static int parse(const struct cordon_buf *reply, struct cordon_value *ret, struc
 }
 
 /* --- create --- */
-
-static void write_pairs(struct cordon_json *json, const char *name, const struct cordon_words *words)
-{
-    if (!words->count)
-        return;
-    cordon_json_key(json, name);
-    cordon_json_object_begin(json);
-    for (size_t i = 0; i < words->count; i++) {
-        char key[512];
-        const char *equals = strchr(words->items[i], '=');
-        (void)snprintf(key, sizeof key, "%.*s", (int)(equals - words->items[i]), words->items[i]); /* cut: refused */
-        cordon_json_key(json, key);
-        cordon_json_text(json, equals + 1);
-    }
-    cordon_json_object_end(json);
-}
-
-static void write_text(struct cordon_json *json, const char *name, const char *text)
-{
-    if (!text)
-        return;
-    cordon_json_key(json, name);
-    cordon_json_text(json, text);
-}
 
 static int write_number(struct cordon_json *json, const char *name, const char *option, const char *text,
                         struct cordon_error *err)
@@ -99,11 +65,11 @@ static int write_guest(const struct cordon_guest_options *options, struct cordon
 {
     struct cordon_json json = {.buf = to};
     cordon_json_object_begin(&json);
-    write_text(&json, "name", options->argc ? options->argv[0] : NULL);
-    write_text(&json, "template", options->template_name);
-    write_text(&json, "backend", options->backend);
-    write_pairs(&json, "env", &options->env);
-    write_pairs(&json, "metadata", &options->metadata);
+    cordon_guest_write_text(&json, "name", options->argc ? options->argv[0] : NULL);
+    cordon_guest_write_text(&json, "template", options->template_name);
+    cordon_guest_write_text(&json, "backend", options->backend);
+    cordon_guest_write_pairs(&json, "env", &options->env);
+    cordon_guest_write_pairs(&json, "metadata", &options->metadata);
     int r = write_number(&json, "memory_mb", "-m", options->memory_mb, err);
     if (r == 0)
         r = write_number(&json, "disk_mb", "--disk", options->disk_mb, err);
@@ -189,7 +155,7 @@ static int each_guest(struct cordon_guest_call *call,
             r = cordon_guest_ask(call, "GET", path.data, NULL, &reply, err);
         if (r == 0)
             r = parse(&reply, &page, err);
-        if (r == 0 && member(&page, "guests", &guests)) {
+        if (r == 0 && cordon_value_member(&page, "guests", &guests)) {
             struct cordon_value_walk walk = cordon_value_walk(&guests);
             while (r == 0 && cordon_value_next(&walk, &key, &guest))
                 r = each(call, &guest, err);
@@ -260,7 +226,7 @@ int cordon_guest_do_log(struct cordon_guest_call *call, struct cordon_error *err
     int r = act_on(call, call->options->argv[0], "GET", "/notes", NULL, &reply, err);
     if (r == 0 && call->options->json)
         r = fwrite(reply.data, 1, reply.size, stdout) == reply.size ? 0 : -EIO;
-    else if (r == 0 && (r = parse(&reply, &object, err)) == 0 && member(&object, "notes", &notes)) {
+    else if (r == 0 && (r = parse(&reply, &object, err)) == 0 && cordon_value_member(&object, "notes", &notes)) {
         struct cordon_value_walk walk = cordon_value_walk(&notes);
         while (cordon_value_next(&walk, &key, &note)) {
             struct cordon_value at = plain(&note, "at"), what = plain(&note, "what"), text = plain(&note, "text");

@@ -9,18 +9,6 @@
 #include "base/fd.h"
 #include "core/value.h"
 
-static bool member(const struct cordon_value *object, const char *name, struct cordon_value *ret)
-{
-    struct cordon_value key;
-    if (object->kind != CORDON_VALUE_OBJECT)
-        return false;
-    struct cordon_value_walk walk = cordon_value_walk(object);
-    while (cordon_value_next(&walk, &key, ret))
-        if (cordon_value_equals(&key, name))
-            return true;
-    return false;
-}
-
 /* A string, NUL-terminated, for free(); NULL when it is none or there is no memory. */
 static char *copy_string(const struct cordon_value *value, size_t *ret_size)
 {
@@ -128,25 +116,25 @@ static void read_fields(const struct cordon_value *object, const struct field *t
 {
     struct cordon_value value;
     for (size_t i = 0; i < count; i++)
-        if (member(object, table[i].name, &value))
+        if (cordon_value_member(object, table[i].name, &value))
             store(to, &table[i], &value);
 }
 
 static void read_stream(const struct cordon_value *outcome, const char *name, uint64_t *bytes, uint64_t *kept)
 {
     struct cordon_value stream, value;
-    if (!member(outcome, name, &stream))
+    if (!cordon_value_member(outcome, name, &stream))
         return;
-    if (member(&stream, "bytes", &value))
+    if (cordon_value_member(&stream, "bytes", &value))
         *bytes = whole(&value);
-    if (member(&stream, "kept", &value))
+    if (cordon_value_member(&stream, "kept", &value))
         *kept = whole(&value);
 }
 
 static enum cordon_cause read_cause(const struct cordon_value *outcome)
 {
     struct cordon_value value;
-    for (int cause = 0; member(outcome, "cause", &value) && cause < CORDON_CAUSE__COUNT; cause++)
+    for (int cause = 0; cordon_value_member(outcome, "cause", &value) && cause < CORDON_CAUSE__COUNT; cause++)
         if (value.kind == CORDON_VALUE_STRING &&
             cordon_value_equals(&value, cordon_cause_name((enum cordon_cause)cause)))
             return (enum cordon_cause)cause;
@@ -157,7 +145,7 @@ static void read_isolation(const struct cordon_value *outcome, enum cordon_isola
 {
     char name[32] = "";
     struct cordon_value value;
-    if (member(outcome, "isolation", &value))
+    if (cordon_value_member(outcome, "isolation", &value))
         copy_text(&value, name, sizeof name);
     if (cordon_isolation_parse(name, ret) < 0)
         *ret = CORDON_ISOLATION_NONE;
@@ -175,7 +163,7 @@ static void read_network(const struct cordon_value *outcome, struct cordon_outco
         FIELD("first_refused", FORM_TEXT, egress.first_refused),
     };
     struct cordon_value network;
-    to->network = member(outcome, "network", &network) && network.kind == CORDON_VALUE_OBJECT;
+    to->network = cordon_value_member(outcome, "network", &network) && network.kind == CORDON_VALUE_OBJECT;
     if (to->network)
         read_fields(&network, counts, sizeof counts / sizeof *counts, to);
 }
@@ -185,7 +173,7 @@ static int read_outcome(struct cordon_event_reader *reader, const struct cordon_
     struct cordon_outcome *to = &reader->outcome;
     struct cordon_value outcome, timing;
     *to = (struct cordon_outcome){.struct_size = sizeof *to, .exit_code = -1};
-    if (!member(root, "outcome", &outcome) || outcome.kind != CORDON_VALUE_OBJECT)
+    if (!cordon_value_member(root, "outcome", &outcome) || outcome.kind != CORDON_VALUE_OBJECT)
         return -EBADMSG;
     to->cause = read_cause(&outcome);
     read_isolation(&outcome, &to->isolation);
@@ -193,7 +181,7 @@ static int read_outcome(struct cordon_event_reader *reader, const struct cordon_
     read_stream(&outcome, "stdout", &to->stdout_bytes, &to->stdout_kept);
     read_stream(&outcome, "stderr", &to->stderr_bytes, &to->stderr_kept);
     read_network(&outcome, to);
-    if (member(root, "timing", &timing))
+    if (cordon_value_member(root, "timing", &timing))
         read_fields(&timing, timings, sizeof timings / sizeof *timings, to);
     event->outcome = to;
     return 0;
@@ -204,8 +192,8 @@ static int read_data(struct cordon_event_reader *reader, const struct cordon_val
 {
     struct cordon_value value;
     size_t size;
-    bool encoded = !plain || !member(root, plain, &value);
-    if (encoded && !member(root, base64, &value))
+    bool encoded = !plain || !cordon_value_member(root, plain, &value);
+    if (encoded && !cordon_value_member(root, base64, &value))
         return -EBADMSG;
     cordon_autofree char *text = copy_string(&value, &size);
     if (!text)
@@ -221,7 +209,7 @@ static int read_name(const struct cordon_value *root, const char *key, char **to
     struct cordon_value value;
     size_t size;
     free(*to);
-    *to = member(root, key, &value) ? copy_string(&value, &size) : NULL;
+    *to = cordon_value_member(root, key, &value) ? copy_string(&value, &size) : NULL;
     return *to && strlen(*to) == size ? 0 : -EBADMSG;
 }
 
@@ -238,7 +226,7 @@ static int read_output(struct cordon_event_reader *reader, const struct cordon_v
 static int read_result(struct cordon_event_reader *reader, const struct cordon_value *root, struct cordon_event *event)
 {
     struct cordon_value value;
-    if (!member(root, "result", &value))
+    if (!cordon_value_member(root, "result", &value))
         return -EBADMSG;
     event->data = (struct cordon_bytes){value.data, value.size};
     return 0;
@@ -247,7 +235,7 @@ static int read_result(struct cordon_event_reader *reader, const struct cordon_v
 static int read_egress(struct cordon_event_reader *reader, const struct cordon_value *root, struct cordon_event *event)
 {
     struct cordon_value value;
-    if (!member(root, "log", &value))
+    if (!cordon_value_member(root, "log", &value))
         return -EBADMSG;
     event->data = (struct cordon_bytes){value.data, value.size};
     return 0;
@@ -269,7 +257,7 @@ static int read_dropped(struct cordon_event_reader *reader, const struct cordon_
         r = read_name(root, "reason", &reader->reason);
     event->name = reader->name;
     event->reason = reader->reason;
-    event->size = member(root, "size", &value) ? whole(&value) : 0;
+    event->size = cordon_value_member(root, "size", &value) ? whole(&value) : 0;
     return r;
 }
 
@@ -289,10 +277,10 @@ static int error_of(const struct cordon_value *root, struct cordon_error *err)
     struct cordon_value error, value;
     char kind[40] = "", message[512] = "the daemon told of an error that says nothing";
     enum cordon_error_kind known = CORDON_ERROR_INFRASTRUCTURE;
-    if (member(root, "error", &error)) {
-        if (member(&error, "kind", &value))
+    if (cordon_value_member(root, "error", &error)) {
+        if (cordon_value_member(&error, "kind", &value))
             copy_text(&value, kind, sizeof kind);
-        if (member(&error, "message", &value))
+        if (cordon_value_member(&error, "message", &value))
             copy_text(&value, message, sizeof message);
     }
     for (int i = CORDON_ERROR_NONE + 1; i < CORDON_ERROR__COUNT; i++)
@@ -315,7 +303,7 @@ int cordon_event_read(struct cordon_event_reader *reader, const char *line, size
     struct cordon_value root, type;
     *event = (struct cordon_event){0};
     reader->data.max = SIZE_MAX / 2;
-    if (cordon_value_parse(line, size, &root, NULL) < 0 || !member(&root, "type", &type) ||
+    if (cordon_value_parse(line, size, &root, NULL) < 0 || !cordon_value_member(&root, "type", &type) ||
         type.kind != CORDON_VALUE_STRING)
         return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "the daemon's stream can not be read");
     if (cordon_value_equals(&type, "error"))

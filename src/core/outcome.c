@@ -58,18 +58,6 @@ int cordon_outcome_exit_status(const struct cordon_outcome *outcome)
     }
 }
 
-static void pair_text(struct cordon_json *json, const char *key, const char *text)
-{
-    cordon_json_key(json, key);
-    cordon_json_text(json, text);
-}
-
-static void pair_uint(struct cordon_json *json, const char *key, uint64_t number)
-{
-    cordon_json_key(json, key);
-    cordon_json_uint(json, number);
-}
-
 /* 0 stands for what could not be known. */
 static void pair_known(struct cordon_json *json, const char *key, uint64_t number)
 {
@@ -80,18 +68,12 @@ static void pair_known(struct cordon_json *json, const char *key, uint64_t numbe
         cordon_json_null(json);
 }
 
-static void pair_ms(struct cordon_json *json, const char *key, uint64_t us)
-{
-    cordon_json_key(json, key);
-    cordon_json_ms(json, us);
-}
-
 static void write_stream(struct cordon_json *json, const char *key, uint64_t bytes, uint64_t kept)
 {
     cordon_json_key(json, key);
     cordon_json_object_begin(json);
-    pair_uint(json, "bytes", bytes);
-    pair_uint(json, "kept", kept);
+    cordon_json_pair_uint(json, "bytes", bytes);
+    cordon_json_pair_uint(json, "kept", kept);
     cordon_json_key(json, "truncated");
     cordon_json_bool(json, bytes > kept);
     cordon_json_object_end(json);
@@ -100,32 +82,32 @@ static void write_stream(struct cordon_json *json, const char *key, uint64_t byt
 void cordon_outcome_write(const struct cordon_outcome *outcome, struct cordon_json *json)
 {
     cordon_json_object_begin(json);
-    pair_text(json, "cause", cordon_cause_name(outcome->cause));
+    cordon_json_pair_text(json, "cause", cordon_cause_name(outcome->cause));
     cordon_json_key(json, "exit_code");
     cordon_json_int(json, outcome->exit_code);
     pair_known(json, "signal", (uint64_t)outcome->signal);
-    pair_text(json, "limit_hit", *outcome->limit_hit ? outcome->limit_hit : NULL);
-    pair_text(json, "message", outcome->message);
-    pair_text(json, "backend", outcome->backend);
-    pair_text(json, "isolation", cordon_isolation_name(outcome->isolation));
+    cordon_json_pair_text(json, "limit_hit", *outcome->limit_hit ? outcome->limit_hit : NULL);
+    cordon_json_pair_text(json, "message", outcome->message);
+    cordon_json_pair_text(json, "backend", outcome->backend);
+    cordon_json_pair_text(json, "isolation", cordon_isolation_name(outcome->isolation));
     cordon_json_key(json, "warm");
     cordon_json_bool(json, outcome->warm);
-    pair_text(json, "accelerator", *outcome->accelerator ? outcome->accelerator : NULL);
-    pair_text(json, "start", *outcome->start ? outcome->start : NULL);
+    cordon_json_pair_text(json, "accelerator", *outcome->accelerator ? outcome->accelerator : NULL);
+    cordon_json_pair_text(json, "start", *outcome->start ? outcome->start : NULL);
     cordon_json_key(json, "cpu_ms");
     if (outcome->cpu_us)
         cordon_json_ms(json, outcome->cpu_us);
     else
         cordon_json_null(json);
     pair_known(json, "memory_peak_bytes", outcome->memory_peak_bytes);
-    pair_uint(json, "oom_kills", outcome->oom_kills);
-    pair_uint(json, "processes_left", outcome->processes_left);
+    cordon_json_pair_uint(json, "oom_kills", outcome->oom_kills);
+    cordon_json_pair_uint(json, "processes_left", outcome->processes_left);
     write_stream(json, "stdout", outcome->stdout_bytes, outcome->stdout_kept);
     write_stream(json, "stderr", outcome->stderr_bytes, outcome->stderr_kept);
-    pair_uint(json, "artifacts_dropped", outcome->artifacts_dropped);
-    pair_uint(json, "syscalls_denied", outcome->syscalls_denied);
-    pair_text(json, "blocked_syscall", *outcome->blocked_syscall ? outcome->blocked_syscall : NULL);
-    pair_text(json, "result_error", *outcome->result_error ? outcome->result_error : NULL);
+    cordon_json_pair_uint(json, "artifacts_dropped", outcome->artifacts_dropped);
+    cordon_json_pair_uint(json, "syscalls_denied", outcome->syscalls_denied);
+    cordon_json_pair_text(json, "blocked_syscall", *outcome->blocked_syscall ? outcome->blocked_syscall : NULL);
+    cordon_json_pair_text(json, "result_error", *outcome->result_error ? outcome->result_error : NULL);
     cordon_json_key(json, "network");
     if (outcome->network)
         cordon_egress_counts_write(&outcome->egress, json);
@@ -137,10 +119,10 @@ void cordon_outcome_write(const struct cordon_outcome *outcome, struct cordon_js
 void cordon_timing_write(const struct cordon_outcome *outcome, struct cordon_json *json)
 {
     cordon_json_object_begin(json);
-    pair_ms(json, "queue_ms", outcome->queue_us);
-    pair_ms(json, "start_ms", outcome->start_us);
-    pair_ms(json, "run_ms", outcome->run_us);
-    pair_ms(json, "total_ms", outcome->total_us);
+    cordon_json_pair_ms(json, "queue_ms", outcome->queue_us);
+    cordon_json_pair_ms(json, "start_ms", outcome->start_us);
+    cordon_json_pair_ms(json, "run_ms", outcome->run_us);
+    cordon_json_pair_ms(json, "total_ms", outcome->total_us);
     cordon_json_object_end(json);
 }
 
@@ -148,7 +130,7 @@ static struct cordon_json line_begin(struct cordon_buf *to, const char *type)
 {
     struct cordon_json json = {.buf = to};
     cordon_json_object_begin(&json);
-    pair_text(&json, "type", type);
+    cordon_json_pair_text(&json, "type", type);
     return json;
 }
 
@@ -213,7 +195,7 @@ static void write_result(const struct cordon_bytes *data, struct cordon_buf *to)
     if (cordon_value_parse(data->data, data->size, &value, &err) < 0) {
         cordon_error_context(&err, "the result can not be returned");
         cordon_json_null(&json);
-        pair_text(&json, "result_error", err.message);
+        cordon_json_pair_text(&json, "result_error", err.message);
     } else {
         size_t start = to->size;
         cordon_json_raw(&json, value.data, value.size);
@@ -227,8 +209,8 @@ static void write_result(const struct cordon_bytes *data, struct cordon_buf *to)
 static void write_artifact(const struct cordon_event *event, struct cordon_buf *to)
 {
     struct cordon_json json = line_begin(to, "artifact");
-    pair_text(&json, "name", event->name);
-    pair_uint(&json, "size", event->data.size);
+    cordon_json_pair_text(&json, "name", event->name);
+    cordon_json_pair_uint(&json, "size", event->data.size);
     cordon_json_key(&json, "content_b64");
     cordon_json_base64(&json, event->data.data, event->data.size);
     line_end(&json);
@@ -237,8 +219,8 @@ static void write_artifact(const struct cordon_event *event, struct cordon_buf *
 static void write_dropped(const struct cordon_event *event, struct cordon_buf *to)
 {
     struct cordon_json json = line_begin(to, "dropped");
-    pair_text(&json, "name", event->name);
-    pair_text(&json, "reason", event->reason);
+    cordon_json_pair_text(&json, "name", event->name);
+    cordon_json_pair_text(&json, "reason", event->reason);
     pair_known(&json, "size", event->size);
     line_end(&json);
 }
@@ -261,7 +243,7 @@ static void write_end(struct cordon_event_writer *writer, const struct cordon_ou
     cordon_json_int(&json, outcome->exit_code);
     cordon_json_key(&json, "outcome");
     cordon_outcome_write(outcome, &json);
-    pair_text(&json, "backend", outcome->backend);
+    cordon_json_pair_text(&json, "backend", outcome->backend);
     cordon_json_key(&json, "timing");
     cordon_timing_write(outcome, &json);
     line_end(&json);

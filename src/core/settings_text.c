@@ -72,27 +72,21 @@ static void write_value(enum cordon_setting id, const struct cordon_setting_valu
     cordon_json_array_end(json);
 }
 
-static void pair(struct cordon_json *json, const char *key, const char *text)
-{
-    cordon_json_key(json, key);
-    cordon_json_text(json, text);
-}
-
 static void write_row(const struct cordon_settings *settings, int id, const char *state, struct cordon_json *json)
 {
     const struct cordon_setting_row *row = &cordon_setting_rows[id];
     const struct cordon_setting_slot *slot = seen(settings, CORDON_DOOR_NATIVE, id);
     cordon_json_object_begin(json);
-    pair(json, "name", row->name);
+    cordon_json_pair_text(json, "name", row->name);
     cordon_json_key(json, "value");
     if (id == CORDON_SET_STATE && state && !*slot->value.text)
         cordon_json_text(json, state);
     else
         write_value((enum cordon_setting)id, &slot->value, json);
-    pair(json, "type", type_words[row->type]);
-    pair(json, "unit", row->unit);
-    pair(json, "source", source_names[slot->source]);
-    pair(json, "scope", scope_names[row->scope]);
+    cordon_json_pair_text(json, "type", type_words[row->type]);
+    cordon_json_pair_text(json, "unit", row->unit);
+    cordon_json_pair_text(json, "source", source_names[slot->source]);
+    cordon_json_pair_text(json, "scope", scope_names[row->scope]);
     cordon_json_key(json, "doors");
     cordon_json_object_begin(json);
     for (int door = 0; door < CORDON_DOOR__COUNT; door++) {

@@ -13,12 +13,6 @@
 #include "door/native_schemas.h"
 #include "door/templates.h"
 
-static void write_flag(struct cordon_json *json, const char *key, bool value)
-{
-    cordon_json_key(json, key);
-    cordon_json_bool(json, value);
-}
-
 static void write_list(struct cordon_json *json, const char *key, const char *commas)
 {
     cordon_json_key(json, key);
@@ -40,18 +34,18 @@ static void write_capabilities(struct cordon_json *json, const struct cordon_cap
     cordon_json_object_begin(json);
     cordon_json_key(json, "isolation");
     cordon_json_text(json, cordon_isolation_name(caps->isolation));
-    write_flag(json, "deny_all_egress", caps->deny_all_egress);
-    write_flag(json, "network", caps->network);
-    write_flag(json, "domain_allowlist", caps->domain_allowlist);
-    write_flag(json, "egress_headers", caps->egress_headers);
-    write_flag(json, "guests", caps->guests);
-    write_flag(json, "files", caps->files);
-    write_flag(json, "artifacts", caps->artifacts);
-    write_flag(json, "streaming", caps->streaming);
-    write_flag(json, "memory_limit", caps->memory_limit);
-    write_flag(json, "pids_limit", caps->pids_limit);
-    write_flag(json, "cpu_limit", caps->cpu_limit);
-    write_flag(json, "agent_protected", caps->agent_protected);
+    cordon_json_pair_bool(json, "deny_all_egress", caps->deny_all_egress);
+    cordon_json_pair_bool(json, "network", caps->network);
+    cordon_json_pair_bool(json, "domain_allowlist", caps->domain_allowlist);
+    cordon_json_pair_bool(json, "egress_headers", caps->egress_headers);
+    cordon_json_pair_bool(json, "guests", caps->guests);
+    cordon_json_pair_bool(json, "files", caps->files);
+    cordon_json_pair_bool(json, "artifacts", caps->artifacts);
+    cordon_json_pair_bool(json, "streaming", caps->streaming);
+    cordon_json_pair_bool(json, "memory_limit", caps->memory_limit);
+    cordon_json_pair_bool(json, "pids_limit", caps->pids_limit);
+    cordon_json_pair_bool(json, "cpu_limit", caps->cpu_limit);
+    cordon_json_pair_bool(json, "agent_protected", caps->agent_protected);
     cordon_json_key(json, "accelerator");
     cordon_json_text(json, caps->accelerator);
     cordon_json_key(json, "max_timeout_s");
@@ -72,7 +66,7 @@ static void write_backend(struct cordon_json *json, const struct cordon_backend 
     cordon_json_object_begin(json);
     cordon_json_key(json, "name");
     cordon_json_text(json, backend->name);
-    write_flag(json, "able", able);
+    cordon_json_pair_bool(json, "able", able);
     if (!able) {
         cordon_json_key(json, "reason");
         cordon_json_text(json, err.message);

@@ -123,15 +123,16 @@ static void json_places_commas(void **state)
     cordon_json_key(&json, "b");
     cordon_json_object_begin(&json);
     cordon_json_object_end(&json);
-    cordon_json_key(&json, "c");
-    cordon_json_ms(&json, 1234567);
+    cordon_json_pair_ms(&json, "c", 1234567);
     cordon_json_key(&json, "d");
     cordon_json_base64(&json, "hi", 2);
-    cordon_json_key(&json, "e");
-    cordon_json_text(&json, NULL);
+    cordon_json_pair_text(&json, "e", NULL);
+    cordon_json_pair_text(&json, "f", "g");
+    cordon_json_pair_uint(&json, "h", 7);
+    cordon_json_pair_bool(&json, "i", false);
     cordon_json_object_end(&json);
     assert_string_equal(buf.data, "{\"a\":[-9223372036854775808,18446744073709551615,true,null],\"b\":{},"
-                                  "\"c\":1234.567,\"d\":\"aGk=\",\"e\":null}");
+                                  "\"c\":1234.567,\"d\":\"aGk=\",\"e\":null,\"f\":\"g\",\"h\":7,\"i\":false}");
     cordon_buf_done(&buf);
 }
 

@@ -89,18 +89,6 @@ int cordon_createos_reply_error(struct cordon_http_request *request, const struc
     return cordon_http_reply(request, status, "application/json", &body);
 }
 
-static void text(struct cordon_json *json, const char *key, const char *value)
-{
-    cordon_json_key(json, key);
-    cordon_json_text(json, value);
-}
-
-static void number(struct cordon_json *json, const char *key, uint64_t value)
-{
-    cordon_json_key(json, key);
-    cordon_json_uint(json, value);
-}
-
 static void moment(struct cordon_json *json, const char *key, int64_t us)
 {
     if (!us)
@@ -160,31 +148,32 @@ void cordon_createos_tell_view(struct cordon_json *json, const struct cordon_gue
                                const struct cordon_createos_note *note)
 {
     cordon_json_object_begin(json);
-    text(json, "id", guest->id);
-    text(json, "status", status_name(guest));
-    text(json, "ip", "127.0.0.1"); /* it has no other: nothing reaches a guest but through this daemon */
-    number(json, "vcpu", guest->limits.cpu_percent ? (guest->limits.cpu_percent + 99) / 100 : 1);
-    number(json, "mem_mib", guest->limits.memory_bytes >> 20);
-    number(json, "disk_mib", guest->limits.disk_bytes >> 20);
+    cordon_json_pair_text(json, "id", guest->id);
+    cordon_json_pair_text(json, "status", status_name(guest));
+    cordon_json_pair_text(json, "ip",
+                          "127.0.0.1"); /* it has no other: nothing reaches a guest but through this daemon */
+    cordon_json_pair_uint(json, "vcpu", guest->limits.cpu_percent ? (guest->limits.cpu_percent + 99) / 100 : 1);
+    cordon_json_pair_uint(json, "mem_mib", guest->limits.memory_bytes >> 20);
+    cordon_json_pair_uint(json, "disk_mib", guest->limits.disk_bytes >> 20);
     moment(json, "created_at", guest->created_us);
     cordon_json_key(json, "ingress_enabled");
     cordon_json_bool(json, false);
     if (*guest->name)
-        text(json, "name", guest->name);
+        cordon_json_pair_text(json, "name", guest->name);
     moment(json, "running_at", guest->started_us);
     moment(json, "destroyed_at", guest->gone_us);
-    text(json, "shape", note->shape);
-    text(json, "rootfs", note->rootfs);
+    cordon_json_pair_text(json, "shape", note->shape);
+    cordon_json_pair_text(json, "rootfs", note->rootfs);
     cordon_createos_tell_egress(json, guest, note);
     if (note->envs.count)
         list(json, "envs", note->envs.items, note->envs.count);
     moment(json, "paused_at", guest->condition == CORDON_GUEST_IS_PAUSED ? guest->paused_us : 0);
     moment(json, "last_resumed_at", guest->started_us > guest->created_us ? guest->started_us : 0);
     if (guest->idle_pause_ms)
-        number(json, "auto_pause_after_seconds", guest->idle_pause_ms / 1000);
+        cordon_json_pair_uint(json, "auto_pause_after_seconds", guest->idle_pause_ms / 1000);
     if (guest->condition == CORDON_GUEST_IS_GONE)
-        text(json, "error", guest->reason);
-    text(json, "isolation", cordon_isolation_name(guest->isolation)); /* ours: the truth of it */
+        cordon_json_pair_text(json, "error", guest->reason);
+    cordon_json_pair_text(json, "isolation", cordon_isolation_name(guest->isolation)); /* ours: the truth of it */
     cordon_json_object_end(json);
 }
 
@@ -234,8 +223,8 @@ void cordon_createos_note_write(const struct cordon_createos_note *note, struct 
 {
     struct cordon_json json = {.buf = to};
     cordon_json_object_begin(&json);
-    text(&json, "shape", note->shape);
-    text(&json, "rootfs", note->rootfs);
+    cordon_json_pair_text(&json, "shape", note->shape);
+    cordon_json_pair_text(&json, "rootfs", note->rootfs);
     list(&json, "egress", note->egress.items, note->egress.count);
     list(&json, "envs", note->envs.items, note->envs.count);
     cordon_json_object_end(&json);

@@ -99,16 +99,6 @@ static void write_shown(struct cordon_bytes data, struct cordon_buf *to)
     end(&json);
 }
 
-static bool member(const struct cordon_value *object, const char *name, struct cordon_value *ret)
-{
-    struct cordon_value_walk walk = cordon_value_walk(object);
-    struct cordon_value key;
-    while (cordon_value_next(&walk, &key, ret))
-        if (cordon_value_equals(&key, name))
-            return true;
-    return false;
-}
-
 static void write_joined(struct cordon_json *json, const struct cordon_value *lines)
 {
     struct cordon_value key, line;
@@ -135,7 +125,7 @@ static void write_error(struct cordon_bytes data, struct cordon_buf *to)
     struct cordon_json json = begin(to, "error");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         cordon_json_key(&json, names[i]);
-        if (member(&object, names[i], &value) && value.kind == CORDON_VALUE_ARRAY)
+        if (cordon_value_member(&object, names[i], &value) && value.kind == CORDON_VALUE_ARRAY)
             write_joined(&json, &value);
         else if (value.data && value.kind == CORDON_VALUE_STRING)
             cordon_json_raw(&json, value.data, value.size);

@@ -54,12 +54,6 @@ static void pair(struct cordon_json *json, const char *key, const char *text)
     cordon_json_text(json, text && *text ? text : NULL);
 }
 
-static void number(struct cordon_json *json, const char *key, uint64_t value)
-{
-    cordon_json_key(json, key);
-    cordon_json_uint(json, value);
-}
-
 static void time_of(struct cordon_json *json, const char *key, int64_t us)
 {
     cordon_json_key(json, key);
@@ -93,7 +87,7 @@ static void write_end(struct cordon_json *json, const struct cordon_guest_info *
 {
     time_of(json, "ends_at", info->ends_us);
     pair(json, "at_end", info->at_end == CORDON_END_PAUSE ? "pause" : "destroy");
-    number(json, "idle_pause_s", info->idle_pause_ms / 1000);
+    cordon_json_pair_uint(json, "idle_pause_s", info->idle_pause_ms / 1000);
     cordon_json_key(json, "auto_resume");
     cordon_json_bool(json, info->auto_resume);
     time_of(json, "gone_at", info->gone_us);
@@ -119,9 +113,9 @@ void cordon_guest_write(struct cordon_json *json, const struct cordon_guest_info
     }
     cordon_json_object_end(json);
     cordon_guest_write_network(json, info);
-    number(json, "memory_mb", info->limits.memory_bytes >> 20);
-    number(json, "disk_mb", info->limits.disk_bytes >> 20);
-    number(json, "cpu_percent", info->limits.cpu_percent);
+    cordon_json_pair_uint(json, "memory_mb", info->limits.memory_bytes >> 20);
+    cordon_json_pair_uint(json, "disk_mb", info->limits.disk_bytes >> 20);
+    cordon_json_pair_uint(json, "cpu_percent", info->limits.cpu_percent);
     time_of(json, "created_at", info->created_us);
     time_of(json, "started_at", info->started_us);
     time_of(json, "paused_at", info->paused_us);
