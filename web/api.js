@@ -12,29 +12,33 @@ export class Refused extends Error {
   }
 }
 
-let lost = () => {};
+/* Called when a session is over; a promise of whether there is one again. */
+let renew = async () => false;
 export function onSessionLost(call) {
-  lost = call;
+  renew = call;
 }
 
-export async function raw(method, path, body, options = {}) {
+async function send(method, path, body, options) {
   const headers = { Accept: 'application/json', ...options.headers };
   if (method !== 'GET') headers['X-Cordon-CSRF'] = session.csrf;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
-  let answer;
   try {
-    answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body),
+    return await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body),
       credentials: 'same-origin', signal: options.signal });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Refused(0, `the daemon can't be reached (${error.message}): is cordon serve running?`);
   }
-  if (answer.status === 401 && path !== '/v1/admin/login' && path !== '/v1/admin/session') lost();
-  return answer;
 }
 
-export async function call(method, path, body, options) {
-  const answer = await raw(method, path, body, options);
+/* A request that came too late for its session is sent again once there is another, so that nothing is lost. */
+export async function raw(method, path, body, options = {}) {
+  const answer = await send(method, path, body, options);
+  if (answer.status !== 401 || ['/v1/admin/login', '/v1/admin/session'].includes(path)) return answer;
+  return await renew() ? send(method, path, body, options) : answer;
+}
+
+async function valueOf(answer, path) {
   if (answer.status === 204) return null;
   const text = await answer.text();
   let value;
@@ -47,15 +51,19 @@ export async function call(method, path, body, options) {
   return value;
 }
 
+export const call = async (method, path, body, options) => valueOf(await raw(method, path, body, options), path);
 export const get = (path) => call('GET', path);
+
+/* All settings, with what tells whether they are still the same (edits.js). */
+export async function getSettings() {
+  const answer = await raw('GET', '/v1/admin/settings');
+  return { ...await valueOf(answer, '/v1/admin/settings'), revision: answer.headers.get('ETag') };
+}
 
 /* Calls each for every line of a streamed answer, as it comes. A promise that it returns is waited for. */
 export async function lines(path, body, signal, each) {
   const answer = await raw('POST', path, body, { headers: { Accept: 'application/x-ndjson' }, signal });
-  if (!answer.ok) {
-    const value = await answer.json().catch(() => ({}));
-    throw new Refused(answer.status, value.error?.message ?? `status ${answer.status}`);
-  }
+  if (!answer.ok) await valueOf(answer, path);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {

@@ -11,8 +11,15 @@ export function h(name, attributes = {}, ...children) {
     else if (key === 'checked') element.checked = value;
     else element.setAttribute(key, value === true ? '' : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...shown(children));
   return element;
+}
+
+const shown = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+
+/* These instead of what is there. */
+export function fill(element, ...children) {
+  element.replaceChildren(...shown(children));
 }
 
 export function svg(name, attributes) {
@@ -31,24 +38,41 @@ export function note(kind, text) {
   setTimeout(() => element.remove(), 6000);
 }
 
-export function empty(text) {
-  return h('p', { class: 'empty' }, text);
+export function empty(...text) {
+  return h('p', { class: 'empty' }, ...text);
+}
+
+/* Below a page's title: what it is for, and what can be done with the whole of it. */
+export function intro(main, text, ...controls) {
+  main.append(h('div', { class: 'intro' }, h('p', {}, text), controls.length ? h('div', { class: 'tags' }, ...controls) : null));
 }
 
 export function tag(text, kind = '') {
   return h('span', { class: `tag ${kind}` }, text);
 }
 
+export function isolationTag(isolation) {
+  return isolation === 'none' ? tag('no isolation', 'warn') : tag(isolation);
+}
+
 /* What may break between lines where there is no room. */
 const isLong = (cell) => cell instanceof HTMLElement ? ['DIV', 'P'].includes(cell.tagName) : String(cell ?? '').length > 24;
 
 /* Titles of columns of numbers begin with #. Where it is narrow a row becomes a list of titles and values (style.css). */
-export function table(titles, rows) {
-  return h('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Table' }, h('table', {},
+export function table(name, titles, rows) {
+  return h('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': name }, h('table', {},
     h('thead', {}, h('tr', {}, titles.map((title) => h('th', { scope: 'col', class: title.startsWith('#') ? 'number' : null },
       title.replace('#', ''))))),
     h('tbody', {}, rows.map((cells) => h('tr', {}, cells.map((cell, i) => h('td',
       { class: titles[i].startsWith('#') ? 'number' : isLong(cell) ? 'long' : null, 'data-title': titles[i].replace('#', '') }, cell ?? '')))))));
+}
+
+/* active: the one in use, if that is told. */
+export function backendTable(backends, active) {
+  const state = (row) => row.name === active ? tag('in use', row.able ? 'good' : 'bad') : row.able ? tag('ready', 'good') : tag('not ready');
+  const order = (row) => row.name === active ? 0 : row.able ? 1 : 2;
+  return table('Backends', ['Backend', 'State', 'Isolation', 'What is lacking'], backends.sort((a, b) => order(a) - order(b))
+    .map((row) => [row.name, state(row), isolationTag(row.capabilities.isolation), row.able ? '' : h('div', { class: 'soft' }, row.reason)]));
 }
 
 export function button(text, onclick, kind = '') {
@@ -60,24 +84,45 @@ export function guarded(work) {
   return async (event) => {
     const pressed = event.currentTarget ?? event.target;
     const control = pressed instanceof HTMLFormElement ? pressed.querySelector('button[type=submit]') : pressed;
+    const busy = (is) => { control.disabled = is; control.setAttribute('aria-busy', is); };
+    const focused = document.activeElement === control;
     event.preventDefault?.();
-    if (control) control.disabled = true;
+    busy(true);
     try {
       await work(event);
     } catch (error) {
       note('bad', error.message);
     } finally {
-      if (control) control.disabled = false;
+      busy(false);
+      if (focused && document.activeElement === document.body) control.focus(); // a disabled one loses it
     }
   };
 }
 
-export function details(title, ...content) {
-  const dialog = h('dialog', { 'aria-label': title, onclose: () => dialog.remove() }, h('h2', {}, title), ...content,
-    h('div', { class: 'row' }, button('Close', () => dialog.close(), 'second')));
+/* A modal dialog: the browser keeps the focus in it, Escape closes it. Gone when it is closed. */
+export function openDialog(title, kind, ...content) {
+  const heading = h('h2', { id: 'dialog-title' }, title);
+  const dialog = h('dialog', { class: kind, 'aria-labelledby': 'dialog-title', onclose: () => dialog.remove() }, heading, ...content);
   document.body.append(dialog);
   dialog.showModal();
   return dialog;
+}
+
+export function details(title, ...content) {
+  const dialog = openDialog(title, '', ...content, h('div', { class: 'row' }, button('Close', () => dialog.close(), 'second')));
+  return dialog;
+}
+
+/* Asks before what can't be undone. A promise of true only where `yes` was pressed; the focus begins at the other one. */
+export function ask(title, text, yes, no = 'Cancel') {
+  return new Promise((resolve) => {
+    let answer = false;
+    const choose = (is) => () => { answer = is; dialog.close(); };
+    const dialog = openDialog(title, 'small', text instanceof Node ? text : h('p', {}, text),
+      h('div', { class: 'row' }, h('button', { type: 'button', class: 'second', autofocus: true, onclick: choose(false) }, no),
+        h('button', { type: 'button', class: 'danger', onclick: choose(true) }, yes)));
+    dialog.addEventListener('close', () => resolve(answer));
+  });
 }
 
 export function pairs(rows) {
@@ -85,7 +130,13 @@ export function pairs(rows) {
     .map(([name, value]) => [h('dt', {}, name), h('dd', {}, value instanceof Node ? value : String(value))]));
 }
 
-export const time = (ms) => new Date(ms).toLocaleString();
+/* In the reader's words and zone; the machine's beside it. */
+const WORDS = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+export function time(ms) {
+  const at = new Date(ms);
+  return h('time', { datetime: at.toISOString() }, WORDS.format(at));
+}
+
 export const milliseconds = (ms) => ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms.toFixed(1)} ms`;
 
 export function bytes(n) {

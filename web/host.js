@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What is there to run with: templates, what keys may have, what the host lacks. */
 import { get } from './api.js';
-import { banner, bytes, button, empty, h, pairs, table, tag, time } from './dom.js';
+import { banner, bytes, button, empty, fill, h, intro, pairs, table, tag, time } from './dom.js';
 
 export async function templates(main) {
   const { templates: rows } = await get('/v1/templates');
-  main.append(h('p', { class: 'soft' }, 'What a guest starts from. The default one is the host\u2019s /usr; these were made with ',
-    h('code', {}, 'cordon template create'), '.'),
-  rows.length ? table(['Name', 'Kind', 'From', 'Packages', '#Size', 'Made', 'Digest'], rows.map((row) => row.reason
+  intro(main, 'What a guest starts from. The default one is the host\u2019s own /usr; others are made on the host and named by requests.');
+  main.append(rows.length ? table('Templates', ['Name', 'Kind', 'From', 'Packages', '#Size', 'Made', 'Digest'], rows.map((row) => row.reason
     ? [row.name, tag('can not be read', 'bad'), h('div', { class: 'error' }, row.reason)]
     : [row.name, row.kind, row.from, [...row.pip, ...row.npm].join(', '), bytes(row.bytes), time(row.created_s * 1000), h('code', {}, row.digest.slice(0, 12))]))
-    : empty('No template was made yet.'));
+    : empty('No template was made yet: ', h('code', {}, 'cordon template create'), ' makes one.'));
 }
 
 const LIMITS = [['runs', 'Runs at once', 'CORDON_KEY_RUNS'], ['guests', 'Kept guests', 'CORDON_KEY_GUESTS'],
@@ -27,14 +26,15 @@ export async function quotas(main) {
   const load = async () => {
     const { limits, keys } = await get('/v1/admin/quotas');
     const started = (row) => limits.rate_per_minute === null ? h('span', { class: 'soft' }, 'not limited') : used(limits.rate_per_minute - row.rate_left, limits.rate_per_minute);
-    place.replaceChildren(h('div', { class: 'card' }, h('h2', { class: 'first' }, 'Limits of each key'),
+    fill(place, h('div', { class: 'card' }, h('h2', { class: 'first' }, 'Limits of each key'),
       pairs(LIMITS.map(([name, title, setting]) => [title, h('span', {}, limits[name] === null ? 'no limit of its own' : String(limits[name]), ' (',
         h('a', { href: `#settings?${setting}` }, setting), ')')]))),
-    h('h2', {}, 'What each has now'), keys.length ? table(['Key', 'Name', 'Scope', '#Runs', '#Guests', '#Memory (MiB)', '#Starts'], keys.map((row) => [h('code', {}, row.id),
+    h('h2', {}, 'What each has now'), keys.length ? table('What each key has', ['Key', 'Name', 'Scope', '#Runs', '#Guests', '#Memory (MiB)', '#Starts'], keys.map((row) => [h('code', {}, row.id),
       row.name, row.scope, used(row.runs, limits.runs), used(row.guests, limits.guests), used(row.memory_mb, limits.memory_mb), started(row)]))
       : empty('There are no keys.'));
   };
-  main.append(h('div', { class: 'row' }, button('Reload', load, 'second')), place);
+  intro(main, 'What one key may have, and what each has now.', button('Reload', load, 'second'));
+  main.append(place);
   await load();
 }
 
@@ -49,7 +49,7 @@ function hostOf(found) {
   if (!found.probes) return [banner('warn', `The host is not visible from here: ${found.reason}. cordon doctor on the host tells more.`)];
   const lacking = found.probes.filter((row) => !row.ok), fine = found.probes.filter((row) => row.ok);
   return [banner(found.ok ? 'good' : 'bad', found.ok ? 'All that isolation needs is there.' : 'Something that isolation needs is missing.'),
-    table(['State', 'What', 'Found'], [...lacking, ...fine].map(probe))];
+    table('What the host has', ['State', 'What', 'Found'], [...lacking, ...fine].map(probe))];
 }
 
 function daemonOf(daemon) {
@@ -61,10 +61,11 @@ function daemonOf(daemon) {
 export async function doctor(main) {
   const place = h('div', { 'aria-live': 'polite' });
   const load = async () => {
-    place.replaceChildren(empty('The supervisor looks at the host...'));
+    fill(place, empty('The supervisor looks at the host...'));
     const found = await get('/v1/admin/doctor');
-    place.replaceChildren(...hostOf(found), ...daemonOf(found.daemon));
+    fill(place, ...hostOf(found), ...daemonOf(found.daemon));
   };
-  main.append(h('div', { class: 'row' }, button('Look again', load, 'second')), place);
+  intro(main, 'What isolation needs of this host, tried as cordon doctor tries it.', button('Look again', load, 'second'));
+  main.append(place);
   await load();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the daemon does now, from /readyz and /metrics, every two seconds. */
+/* What the daemon does now, from /readyz, /metrics and the quotas, every two seconds. */
 import { get, raw } from './api.js';
-import { banner, h, milliseconds, svg } from './dom.js';
+import { backendTable, banner, fill, h, intro, milliseconds, svg } from './dom.js';
 
 const EVERY_MS = 2000, KEPT = 60;
 
@@ -29,57 +29,84 @@ export function quantile(before, after, q) {
   return found[0] === Infinity ? counts.at(-2)?.[0] ?? null : found[0];
 }
 
-function figure(title) {
-  const number = h('b', {}, '-'), plot = svg('svg', { viewBox: '0 0 100 30', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
-  const line = svg('polyline', { points: '' });
-  const values = [];
-  plot.append(line);
+/* --- a number and how it was --- */
+
+/* From left (oldest) to right (now), the largest at the top. */
+const points = (values, top) => values.map((v, i) => `${100 - (100 * (values.length - 1 - i)) / (KEPT - 1)},${29 - (27 * v) / top}`);
+
+function figure(title, textOf) {
+  const number = h('b', {}, '\u2013'), most = h('span', {}), values = [];
+  const line = svg('polyline', { points: '' }), area = svg('polygon', { points: '' });
+  const plot = svg('svg', { viewBox: '0 0 100 30', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
+  plot.append(area, line);
   return {
-    element: h('div', { class: 'card figure' }, h('span', { class: 'soft' }, title), number, plot),
+    element: h('div', { class: 'card figure' }, h('span', { class: 'soft' }, title), number, plot,
+      h('div', { class: 'axis', 'aria-hidden': 'true' }, h('span', {}, '2 min ago'), most, h('span', {}, 'now'))),
+    /* null: nothing is known of now. */
     add(value, text) {
-      number.textContent = text;
+      number.textContent = text ?? (value === null ? '\u2013' : textOf(value));
       values.push(value ?? 0);
       if (values.length > KEPT) values.shift();
-      const top = Math.max(...values, 1e-9);
-      line.setAttribute('points', values.map((v, i) => `${(100 * i) / (KEPT - 1)},${29 - (28 * v) / top}`).join(' '));
+      const top = Math.max(...values), at = points(values, top || 1);
+      most.textContent = top ? `most ${textOf(top)}` : '';
+      line.setAttribute('points', at.join(' '));
+      area.setAttribute('points', [`${at[0].split(',')[0]},30`, ...at, '100,30'].join(' '));
     },
   };
 }
 
+const count = (value) => String(Math.round(value)), rate = (value) => value.toFixed(1), percent = (value) => `${Math.round(value)} %`;
+
+const makeFigures = () => ({ rate: figure('Runs per second', rate), p50: figure('Median time of a run', milliseconds), p95: figure('95 % take at most', milliseconds),
+  running: figure('Running', count), waiting: figure('Waiting in the queue', count), warm: figure('Guests out of the pool', percent),
+  kept: figure('Kept guests running', count), memory: figure('Memory that keys hold', (value) => `${Math.round(value)} MiB`) });
+
+async function read() {
+  const [ready, answer, quotas] = await Promise.all([raw('GET', '/readyz').then((r) => r.json()), raw('GET', '/metrics', undefined, { headers: { Accept: 'text/plain' } }),
+    get('/v1/admin/quotas')]);
+  const rows = parseMetrics(await answer.text()), total = (name) => sum(rows, name);
+  return { ready, now: performance.now(), done: total('cordon_runs_total'), times: buckets(rows, 'cordon_total_seconds'), warm: total('cordon_guests_warm_total'),
+    cold: total('cordon_guests_cold_total'), kept: total('cordon_kept_guests_running'), memory: quotas.keys.reduce((all, key) => all + key.memory_mb, 0) };
+}
+
+function show(figures, now, last) {
+  const { ready } = now;
+  figures.running.add(ready.running, `${ready.running} of ${ready.max_runs}`);
+  figures.waiting.add(ready.waiting);
+  figures.kept.add(now.kept);
+  figures.memory.add(now.memory);
+  if (!last || now.done < last.done) return; // counters begin anew with the daemon
+  const warm = now.warm - last.warm, all = warm + now.cold - last.cold, inSeconds = (value) => value === null ? null : value * 1000;
+  figures.rate.add(((now.done - last.done) * 1000) / (now.now - last.now));
+  figures.p50.add(inSeconds(quantile(last.times, now.times, 0.5)));
+  figures.p95.add(inSeconds(quantile(last.times, now.times, 0.95)));
+  figures.warm.add(all ? (100 * warm) / all : null);
+}
+
 export async function live(main) {
-  const figures = { rate: figure('Runs per second'), p50: figure('Median time of a run'), p95: figure('95 % take at most'),
-    running: figure('Running'), waiting: figure('Waiting'), warm: figure('Guests that were ready'), connections: figure('Connections') };
-  const state = h('div', { 'aria-live': 'polite' });
-  let last = null, stopped = false;
+  const figures = makeFigures(), state = h('div', { 'aria-live': 'polite' });
+  let last = null, stopped = false, told = '';
+  const tell = (kind, text) => { // said once, not every two seconds
+    if (text !== told) fill(state, banner(kind, text));
+    told = text;
+  };
+  intro(main, 'Read every two seconds while this page is open.');
   main.append(state, h('div', { class: 'figures' }, Object.values(figures).map((one) => one.element)));
 
   const look = async () => {
-    const [ready, answer] = await Promise.all([raw('GET', '/readyz').then((r) => r.json()), raw('GET', '/metrics', undefined, { headers: { Accept: 'text/plain' } })]);
-    const rows = parseMetrics(await answer.text()), now = performance.now();
-    const done = sum(rows, 'cordon_runs_total'), times = buckets(rows, 'cordon_total_seconds');
-    state.replaceChildren(ready.ready ? banner('good', `Ready. Default backend ${ready.backend}, version ${ready.version}.`)
-      : banner('bad', ready.error?.message ?? 'not ready'));
-    figures.running.add(ready.running, `${ready.running} of ${ready.max_runs}`);
-    figures.waiting.add(ready.waiting, String(ready.waiting));
-    figures.connections.add(sum(rows, 'cordon_http_connections'), String(sum(rows, 'cordon_http_connections')));
-    if (last) {
-      const rate = ((done - last.done) * 1000) / (now - last.now);
-      const middle = quantile(last.times, times, 0.5), late = quantile(last.times, times, 0.95);
-      const warm = sum(rows, 'cordon_guests_warm_total') - last.warm, cold = sum(rows, 'cordon_guests_cold_total') - last.cold;
-      figures.rate.add(rate, rate.toFixed(1));
-      figures.p50.add(middle, middle === null ? '-' : milliseconds(middle * 1000));
-      figures.p95.add(late, late === null ? '-' : milliseconds(late * 1000));
-      figures.warm.add(warm + cold ? warm / (warm + cold) : 0, warm + cold ? `${Math.round((100 * warm) / (warm + cold))} %` : '-');
-    }
-    last = { done, times, now, warm: sum(rows, 'cordon_guests_warm_total'), cold: sum(rows, 'cordon_guests_cold_total') };
+    const now = await read();
+    if (now.ready.ready) tell('good', `Ready. Default backend ${now.ready.backend}, version ${now.ready.version}.`);
+    else tell('bad', now.ready.error?.message ?? 'not ready');
+    show(figures, now, last);
+    last = now;
   };
   const tick = async () => {
     if (stopped) return;
-    await look().catch((error) => state.replaceChildren(banner('bad', error.message)));
+    await look().catch((error) => tell('bad', `${error.message} It is asked again every two seconds.`));
     if (!stopped) setTimeout(tick, EVERY_MS);
   };
   await tick();
-  await get('/v1/backends').then(({ backends }) => main.append(h('h2', {}, 'Backends'), ...backends.map((row) =>
-    banner(row.able ? 'good' : '', `${row.name}: ${row.able ? 'ready' : row.reason}`))));
+  const { backends } = await get('/v1/backends');
+  main.append(h('h2', {}, 'Backends'), backendTable(backends, last?.ready.backend));
   return () => { stopped = true; };
 }

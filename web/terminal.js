@@ -213,7 +213,7 @@ export function openTerminal(guest, place) {
     abort.abort();
     place.replaceChildren();
   };
-  place.replaceChildren(h('section', { class: 'card', 'aria-label': `Terminal of ${name}` }, h('h2', { class: 'first' }, `Terminal of ${name}`), view.element, notes,
+  place.replaceChildren(h('section', { class: 'card terminal', 'aria-label': `Terminal of ${name}` }, h('h2', { class: 'first' }, `Terminal of ${name}`), view.element, notes,
     h('div', { class: 'row' }, button('Close the terminal', end, 'second'),
       h('span', { class: 'soft' }, 'Shift+Tab leaves it. Its programs end when it is closed.'))));
   listen(view, terminal);
@@ -226,7 +226,8 @@ export function openTerminal(guest, place) {
     view.plan();
   });
   observer.observe(view.element);
-  view.input.focus();
+  place.firstChild.scrollIntoView();
+  view.input.focus({ preventScroll: true });
   view.draw();
   lines(`/v1/guests/${guest.id}/terminal`, { cols: terminal.screen.cols, rows: terminal.screen.rows }, abort.signal, (event) => take(event, terminal))
     .catch((error) => { if (error.name !== 'AbortError') terminal.tell(banner('bad', error.message)); })

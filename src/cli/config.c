@@ -57,7 +57,7 @@ static int unset(const struct cordon_settings *settings, const char *name, struc
     if (r == 0)
         r = cordon_store_open(path, &store, err);
     if (r == 0)
-        r = cordon_stored_settings_write(store, &change, 1, "local", err);
+        r = cordon_stored_settings_write(store, &change, 1, CORDON_SETTINGS_ANY, "local", err);
     cordon_store_close(store);
     cordon_state_close(&state);
     return r;

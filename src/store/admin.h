@@ -20,13 +20,18 @@ struct cordon_setting_change {
     bool secret;       /* sealed in the database, masked in the audit log */
 };
 
+#define CORDON_SETTINGS_ANY INT64_C(-1)
+
 /* each: called under the store's lock, so it must not call the store; non-zero ends the list (negative: the return). */
 int cordon_stored_settings_list(struct cordon_store *store,
                                 int (*each)(void *context, const struct cordon_stored_setting *setting), void *context,
                                 struct cordon_error *err);
-/* All of them or none, each with its line in the audit log. who: a key's id, or "local" for the command line. */
+/* All of them or none, each with its line in the audit log; CONFLICT where `seen` is not CORDON_SETTINGS_ANY and not
+ * the revision that they have. who: a key's id, or "local" for the command line. */
 int cordon_stored_settings_write(struct cordon_store *store, const struct cordon_setting_change *changes, size_t count,
-                                 const char *who, struct cordon_error *err);
+                                 int64_t seen, const char *who, struct cordon_error *err);
+/* The number in the audit log of the newest change of a setting, by whatever process; 0: none is there. */
+int cordon_stored_settings_revision(struct cordon_store *store, int64_t *ret, struct cordon_error *err);
 
 /* --- the audit log: the newest CORDON_AUDIT_MAX entries --- */
 

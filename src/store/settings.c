@@ -152,12 +152,50 @@ static int write_one(struct cordon_store *store, const struct cordon_setting_cha
     return r < 0 ? r : cordon_audit_add_locked(store, &entry, err);
 }
 
+/* The lock is held. */
+static int read_revision(struct cordon_store *store, int64_t *ret, struct cordon_error *err)
+{
+    sqlite3_stmt *row;
+    int r = cordon_statement_prepare(
+        store, "SELECT coalesce(max(id), 0) FROM audit WHERE action IN ('setting.change', 'setting.forget')", &row,
+        err);
+    if (r < 0)
+        return r;
+    r = cordon_statement_step(store, row, "read the newest change", err);
+    if (r == 1)
+        *ret = sqlite3_column_int64(row, 0);
+    (void)sqlite3_finalize(row); /* repeats an error that was told */
+    return r < 0 ? r : 0;
+}
+
+int cordon_stored_settings_revision(struct cordon_store *store, int64_t *ret, struct cordon_error *err)
+{
+    pthread_mutex_lock(&store->lock);
+    int r = read_revision(store, ret, err);
+    pthread_mutex_unlock(&store->lock);
+    return r;
+}
+
+static int check_seen(struct cordon_store *store, int64_t seen, struct cordon_error *err)
+{
+    int64_t now = 0;
+    if (seen == CORDON_SETTINGS_ANY)
+        return 0;
+    int r = read_revision(store, &now, err);
+    if (r < 0 || now == seen)
+        return r;
+    return cordon_fail(err, -ESTALE, CORDON_ERROR_CONFLICT,
+                       "settings were changed since they were read (revision %lld, now %lld): read them anew",
+                       (long long)seen, (long long)now);
+}
+
 int cordon_stored_settings_write(struct cordon_store *store, const struct cordon_setting_change *changes, size_t count,
-                                 const char *who, struct cordon_error *err)
+                                 int64_t seen, const char *who, struct cordon_error *err)
 {
     int r = cordon_transaction_begin(store, err);
     if (r < 0)
         return r;
+    r = check_seen(store, seen, err);
     for (size_t i = 0; i < count && r == 0; i++)
         r = write_one(store, &changes[i], who, err);
     return cordon_transaction_end(store, r, err);

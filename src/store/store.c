@@ -63,8 +63,10 @@ static const char *const migrations[SCHEMA_VERSION] = {
 
 int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err)
 {
-    int code = sqlite3_errcode(store->db) == SQLITE_BUSY ? -EAGAIN : -EIO;
-    return cordon_fail(err, code, CORDON_ERROR_INFRASTRUCTURE, "%s in the store: %s", what, sqlite3_errmsg(store->db));
+    int found = sqlite3_errcode(store->db) & 0xff; /* without what SQLite says of it more closely */
+    int code = found == SQLITE_BUSY ? -EAGAIN : found == SQLITE_FULL ? -ENOSPC : -EIO;
+    return cordon_fail(err, code, CORDON_ERROR_INFRASTRUCTURE, "%s in the store: %s%s", what, sqlite3_errmsg(store->db),
+                       found == SQLITE_FULL ? ": free space in the state folder's file system" : "");
 }
 
 static int run_sql(struct cordon_store *store, const char *sql, const char *what, struct cordon_error *err)

@@ -195,6 +195,27 @@ class TestSettings:
         assert word in answer.error()[1]
         assert setting(daemon, "CORDON_PIDS")["value"] == "128"
 
+    def test_a_change_of_what_was_not_seen_is_refused(self, fresh):
+        """Two at one form: who saves last is told, whichever route it is, also when the command line was the other."""
+        def change(tag, value):
+            return fresh.request("PUT", "/v1/admin/settings", {"values": {"CORDON_PIDS": value}}, {"If-Match": tag})
+
+        seen = fresh.request("GET", "/v1/admin/settings").headers["ETag"]
+        assert seen == '"0"' and change(seen, 91).status == 200
+        refused = change(seen, 92)
+        assert (refused.status, refused.error()[0]) == (409, "conflict") and setting(fresh, "CORDON_PIDS")["value"] == "91"
+        form = {"provider_type": "local", "config": {"timeout": 9}}
+        answer = fresh.request("POST", "/api/v1/admin/sandbox/config", form, {"If-Match": seen})
+        assert answer.status == 409 and answer.json()["code"] == 409 and answer.json()["data"] is None
+        assert setting(fresh, "CORDON_TIMEOUT_S")["value"] == "30"
+        seen = fresh.request("GET", "/v1/admin/settings").headers["ETag"]
+        assert cli("config", "unset", "CORDON_PIDS", env={"CORDON_STATE": fresh.state}).status == 0
+        assert change(seen, 93).status == 409 and change("*", 94).status == 200
+        seen = fresh.request("GET", "/v1/admin/settings").headers["ETag"]
+        assert change(seen, 94).status == 200 and change(seen, 95).status == 200  # what stays as it is changes nothing
+        for wrong in ("5", '"5', '"x"', '""', '"-1"', 'W/"5"', '"99999999999999999999"'):
+            assert change(wrong, 96).status == 400, wrong
+
     def test_the_environment_goes_before(self):
         with admin_daemon(pids=60) as daemon:
             assert put(daemon, CORDON_PIDS=70).status == 200
@@ -325,7 +346,7 @@ def sandbox(client, method, path, body=None):
 
 
 class TestRagflow:
-    ORDER = ["local", "none", "self_managed", "ssh", "aliyun_codeinterpreter", "e2b", "tenki", "ucloud_agent_sandbox", "createos"]
+    ORDER = ["local", "exec-sandbox", "none", "self_managed", "ssh", "aliyun_codeinterpreter", "e2b", "tenki", "ucloud_agent_sandbox", "createos"]
 
     def test_providers_and_schemas(self, daemon):
         status, body = sandbox(daemon, "GET", "providers")
@@ -353,6 +374,12 @@ class TestRagflow:
         ({"provider_type": "local", "config": {"allow_network": 1}}, "Field 'allow_network' must be a boolean"),
         ({"provider_type": "ssh", "config": {"host": 5, "username": "u"}}, "Field 'host' must be a string"),
         ({"provider_type": "ssh", "config": {"port": 22}}, "Required field 'host' is missing"),
+        ({"provider_type": "ssh"}, "Required field 'host' is missing"),
+        ({"provider_type": "local", "config": []}, "config must be an object"),
+        ({"provider_type": "local", "config": {"timeout": True}}, "Field 'timeout' must be an integer"),
+        ({"provider_type": "local", "config": {"timeout": 1.5}}, "Field 'timeout' must be an integer"),
+        ({"provider_type": "ssh", "config": {"host": "", "username": "u"}}, "Required field 'host' is missing"),
+        ({"provider_type": "none", "config": {"timeout": 601}}, "Field 'timeout' must be <= 600"),
     ])
     def test_wrong_forms(self, daemon, body, message):
         assert sandbox(daemon, "POST", "config", body) == (400, {"code": 400, "message": message, "data": None})

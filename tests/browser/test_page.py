@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The admin page in a real browser (Chromium, driven by playwright-core). Cases: js/cases_*.mjs; js/vt.mjs without one."""
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import tempfile
+import time
 
 import pytest
 from lib import host
@@ -19,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 JS = os.path.join(HERE, "js")
 CACHE = os.path.abspath(os.environ.get("INTEROP_CACHE", os.path.join(ROOT, "build", "interop")))
 CHROMIUM = shutil.which("chromium", path="/usr/bin")
-FILES = ("cases_page.mjs", "cases_operator.mjs", "cases_looks.mjs")
+FILES = ("cases_page.mjs", "cases_trouble.mjs", "cases_operator.mjs", "cases_looks.mjs")
 CASES = [case for name in FILES for case in re.findall(r"async '([^']+)'\(\)", host.read(os.path.join(JS, name)))]
 SCREEN_CASES = re.findall(r"^  '([^']+)'\(\)", host.read(os.path.join(JS, "vt.mjs")), re.M)
 TOKEN = "token-of-the-second-daemon"
@@ -41,6 +44,17 @@ def modules():
     return folder
 
 
+def fill_history(state, count=10000):
+    """Runs of a backend that no case uses, numbered by their exit codes."""
+    columns = {"at_ms": int(time.time() * 1000) - 3600000, "tenant": "default", "key": "0" * 16, "door": "native", "backend": "createos",
+               "language": "bash", "cause": "exited", **{name: 1000 for name in ("queue_us", "start_us", "run_us", "total_us", "cpu_us",
+               "memory_peak", "stdout_bytes", "stderr_bytes")}, "message": ""}
+    marks = ", ".join("?" * (len(columns) + 1))
+    with contextlib.closing(sqlite3.connect(os.path.join(state, "cordon.db"), timeout=60)) as db, db:
+        db.executemany(f"INSERT INTO history ({', '.join(columns)}, exit_code) VALUES ({marks})",
+                       ((*columns.values(), i) for i in range(count)))
+
+
 def told(stdout):
     lines = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
     return {line["case"]: line["error"] for line in lines if "case" in line}
@@ -57,15 +71,17 @@ def outcomes(nothing_left):
     try:
         with LyingManager() as liar, Daemon(key=False, SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, **small) as second, Daemon(
                 max_timeout_s=120, ssh_known_hosts=sshd.known, ssh_isolation="namespace", ssh_denies_egress=True, **small) as daemon:
+            fill_history(daemon.state)
             config = {
                 "base": f"http://127.0.0.1:{daemon.port}", "admin": daemon.create_key("--scope", "admin"),
                 "view": daemon.create_key("--scope", "view"), "shots": os.environ.get("CORDON_SHOTS", ""), "chromium": CHROMIUM,
                 "link": re.search("link=([0-9a-f]{40})", cli("key", "link", "--state", daemon.state).text).group(1),
                 "ssh": {"port": sshd.port, "other_port": sshd.other_port, "key": host.read(sshd.path("ed25519"))},
-                "second": {"url": f"http://127.0.0.1:{second.port}", "token": TOKEN}, "liar": liar.url}
+                "second": {"url": f"http://127.0.0.1:{second.port}", "token": TOKEN}, "liar": liar.url,
+                "gateway": daemon.role("gateway")}
             with tempfile.TemporaryDirectory(prefix=PREFIX) as home:
                 done = subprocess.run(["node", os.path.join(JS, "page.mjs"), json.dumps(config)], cwd=modules(),
-                                      env=dict(BASE_ENV, HOME=home), capture_output=True, text=True, timeout=550, check=False)
+                                      env=dict(BASE_ENV, HOME=home, CORDON_CASES=os.environ.get("CORDON_CASES", "")), capture_output=True, text=True, timeout=550, check=False)
     finally:
         sshd.close()
     return dict(told(done.stdout), log=done.stdout[-3000:] + done.stderr[-3000:])

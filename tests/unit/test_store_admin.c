@@ -47,7 +47,7 @@ static int teardown(void **unused)
 static void write_settings(const struct cordon_setting_change *changes, size_t count)
 {
     struct cordon_error err = {0};
-    if (cordon_stored_settings_write(store, changes, count, "test", &err) < 0)
+    if (cordon_stored_settings_write(store, changes, count, CORDON_SETTINGS_ANY, "test", &err) < 0)
         fail_msg("%s", err.message);
 }
 
@@ -94,6 +94,31 @@ static void settings_are_kept_and_audited(void **unused)
     assert_string_equal(settings(), "A=2;");
     assert_string_equal(audit(), "test setting.forget S (secret)>;test setting.change A 1>2;"
                                  "test setting.change S >(secret);test setting.change A >1;");
+}
+
+static int64_t revision(void)
+{
+    int64_t found = -5;
+    assert_int_equal(cordon_stored_settings_revision(store, &found, NULL), 0);
+    return found;
+}
+
+static void a_change_of_what_was_not_seen_is_refused(void **unused)
+{
+    const struct cordon_setting_change first[] = {{"A", "1", false}, {"B", "2", false}}, second[] = {{"A", "3", false}};
+    const struct cordon_audit_entry other = {.who = "w", .action = "key.create", .subject = "s"};
+    struct cordon_error err = {0};
+    assert_int_equal(revision(), 0);
+    assert_int_equal(cordon_stored_settings_write(store, first, 2, 0, "test", &err), 0);
+    assert_int_equal(cordon_stored_settings_write(store, second, 1, 0, "test", &err), -ESTALE);
+    assert_int_equal(err.kind, CORDON_ERROR_CONFLICT);
+    assert_string_equal(settings(), "A=1;B=2;");
+    int64_t seen = revision();
+    assert_int_equal(cordon_audit_add(store, &other, NULL), 0);
+    assert_int_equal(revision(), seen);
+    assert_int_equal(cordon_stored_settings_write(store, second, 1, seen, "test", &err), 0);
+    assert_string_equal(settings(), "A=3;B=2;");
+    assert_true(revision() > seen);
 }
 
 /* Whether the bytes are in any file of the state folder. */
@@ -201,8 +226,11 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(settings_are_kept_and_audited),       TEST(secrets_are_not_on_the_disk_in_clear),
-        TEST(without_its_key_a_secret_stays_shut), TEST(the_audit_log_is_bounded),
+        TEST(settings_are_kept_and_audited),
+        TEST(a_change_of_what_was_not_seen_is_refused),
+        TEST(secrets_are_not_on_the_disk_in_clear),
+        TEST(without_its_key_a_secret_stays_shut),
+        TEST(the_audit_log_is_bounded),
         TEST(the_history_filters_and_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,10 +12,13 @@ static const struct cordon_http_route routes[] = {
     {"GET", "/v1/admin/session", cordon_admin_session, CORDON_HTTP_OPEN, CORDON_HTTP_BODY_NONE,
      "Whose session the cookie names, and its CSRF token.", NULL, "Session", NULL},
     {"GET", "/v1/admin/settings", cordon_admin_settings_get, CORDON_HTTP_ADMIN, CORDON_HTTP_BODY_NONE,
-     "Every setting: its value (a secret's is masked), where that comes from, bounds, help.", NULL, "Settings", NULL},
+     "Every setting: its value (a secret's is masked), where that comes from, bounds, help. ETag: their revision.",
+     NULL, "Settings", NULL},
     {"PUT", "/v1/admin/settings", cordon_admin_settings_put, CORDON_HTTP_ADMIN, 1u << 20,
-     "Stores settings of runtime scope, all or none; null forgets one. The next run sees them.", "SettingsChange",
-     "Settings", NULL},
+     "Stores settings of runtime scope, all or none; null forgets one. The next run sees them. With If-Match: only if "
+     "that "
+     "is their revision still.",
+     "SettingsChange", "Settings", NULL},
     {"POST", "/v1/admin/test", cordon_admin_trial_post, CORDON_HTTP_ADMIN, 1u << 20,
      "Runs the test program on a backend with settings that are not stored.", "Trial", "TrialAnswer", NULL},
     {"GET", "/v1/admin/audit", cordon_admin_audit_get, CORDON_HTTP_ADMIN, CORDON_HTTP_BODY_NONE,

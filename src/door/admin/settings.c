@@ -203,18 +203,39 @@ int cordon_admin_pairs(struct cordon_store *store, const struct cordon_admin_cha
     return 0;
 }
 
+/* If-Match: "REVISION", as the settings' ETag was; without it, or with *, a change is made of whatever is there. */
+static int read_seen(const struct cordon_http_request *request, int64_t *ret, struct cordon_error *err)
+{
+    const char *tag = cordon_http_header(request, "If-Match");
+    char *end;
+    *ret = CORDON_SETTINGS_ANY;
+    if (!tag || strcmp(tag, "*") == 0)
+        return 0;
+    errno = 0;
+    long long number = *tag == '"' ? strtoll(tag + 1, &end, 10) : -1;
+    if (number < 0 || errno || end == tag + 1 || strcmp(end, "\"") != 0)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "If-Match must be the ETag that GET /v1/admin/settings answered, not %.80s", tag);
+    *ret = number;
+    return 0;
+}
+
 static int apply(const struct cordon_http_request *request, const struct cordon_admin_changes *changes,
                  struct cordon_error *err)
 {
     const struct cordon_doors *doors = request->context;
     char **pairs;
-    int r = cordon_admin_pairs(doors->store, changes, &pairs, err);
+    int64_t seen;
+    int r = read_seen(request, &seen, err);
+    if (r == 0)
+        r = cordon_admin_pairs(doors->store, changes, &pairs, err);
     if (r < 0)
         return r;
     r = cordon_settings_trial_begin(doors->settings, (const char *const *)pairs, err);
     cordon_settings_trial_end();
     if (r == 0)
-        r = cordon_stored_settings_write(doors->store, changes->rows, changes->count, cordon_admin_who(request), err);
+        r = cordon_stored_settings_write(doors->store, changes->rows, changes->count, seen, cordon_admin_who(request),
+                                         err);
     if (r == 0)
         r = cordon_settings_store(doors->settings, (const char *const *)pairs, err);
     cordon_admin_pairs_free(pairs);
@@ -339,9 +360,15 @@ int cordon_admin_settings_get(struct cordon_http_request *request, struct cordon
     struct cordon_setting_view view;
     if (!list)
         return cordon_fail_errno(err, -ENOMEM, "list the settings");
-    int r = cordon_stored_settings_list(doors->store, collect_stored, list, err);
+    int64_t revision; /* read first: what changes meanwhile is then found to be newer */
+    int r = cordon_stored_settings_revision(doors->store, &revision, err);
+    if (r == 0)
+        r = cordon_stored_settings_list(doors->store, collect_stored, list, err);
     if (r < 0)
         return r;
+    char tag[32];
+    (void)snprintf(tag, sizeof tag, "\"%lld\"", (long long)revision); /* fits */
+    cordon_http_reply_header(request, "ETag", tag);
     cordon_json_object_begin(&json);
     cordon_json_key(&json, "settings");
     cordon_json_array_begin(&json);

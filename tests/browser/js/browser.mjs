@@ -17,7 +17,7 @@ export async function open(options = {}) {
   const page = await context.newPage();
   page.setDefaultTimeout(40000);
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`));
-  page.on('console', (message) => { if (message.type() === 'error' && !/status of 4\d\d/.test(message.text())) problems.push(`console: ${message.text()}`); });
+  page.on('console', (message) => { if (message.type() === 'error' && !/status of 4\d\d|net::ERR_(CONNECTION|EMPTY)/.test(message.text())) problems.push(`console: ${message.text()}`); });
   page.on('request', (request) => { if (!request.url().startsWith(base) && !/^(data|blob):/.test(request.url())) problems.push(`asked elsewhere: ${request.url()}`); });
   return page;
 }
@@ -29,7 +29,9 @@ export async function logIn(page, key) {
   await page.waitForSelector('main[data-shown]');
 }
 
+/* A narrow window has the pages behind a button. */
 export async function goTo(page, title) {
+  if (await page.isVisible('#menu') && await page.getAttribute('#menu', 'aria-expanded') === 'false') await page.click('#menu');
   await page.click(`nav a:text-is("${title}")`);
   await page.waitForSelector(`main[data-shown="${title}"]`);
 }

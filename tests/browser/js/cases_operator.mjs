@@ -15,7 +15,7 @@ async function testConnection(page, kind) {
 }
 
 async function save(page) {
-  await page.click('button:text-is("Save")');
+  await page.click('main form button[type=submit]');
   await page.waitForSelector('#notes .good:has-text("is saved")');
 }
 
@@ -84,7 +84,6 @@ export const cases = {
   },
   async 'a guest is made, paused, resumed and terminated'() {
     const page = await open();
-    page.on('dialog', (dialog) => dialog.accept());
     await logIn(page, config.admin);
     await goTo(page, 'Guests');
     for (const name of ['workshop', 'short-lived']) {
@@ -98,6 +97,7 @@ export const cases = {
     await row.locator('button:text-is("Resume")').click();
     await row.locator('.tag:text-is("running")').waitFor();
     await row.locator('button:text-is("Terminate")').click();
+    await page.click('dialog:has-text("Terminate short-lived?") button:text-is("Terminate")');
     await row.waitFor({ state: 'detached' });
   },
   async 'a terminal: type echo, see its output'() {
@@ -129,6 +129,17 @@ export const cases = {
     await page.waitForSelector('.screen', { state: 'detached' });
     await goTo(page, 'Audit');
     await page.waitForSelector('td:has-text("terminal.open")');
+  },
+  async 'a terminal on a slow link keeps what is typed in its order'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await goTo(page, 'Guests');
+    await openTerminal(page);
+    const client = await page.context().newCDPSession(page);
+    await client.send('Network.emulateNetworkConditions', { offline: false, latency: 400, downloadThroughput: 20000, uploadThroughput: 20000 });
+    const words = Array.from({ length: 40 }, (_, i) => `w${i}`).join('-');
+    for (const word of `echo ${words} | tr w W\n`.match(/.{1,7}/gs)) await page.keyboard.type(word);
+    await until(page, 'what was typed did not come in its order', async () => (await screen(page)).replace(/\s/g, '').includes(words.replaceAll('w', 'W')));
   },
   async 'what a terminal is sent stays text'() {
     const page = await open();
@@ -174,7 +185,7 @@ export const cases = {
   async 'a viewer sees all and can change nothing'() {
     const page = await open();
     await logIn(page, config.view);
-    const harmless = ['Reload', 'Details', 'Older', 'Look again'];
+    const harmless = ['Reload', 'Details', 'Older', 'Newer', 'Newest', 'Look again'];
     for (const title of TITLES) {
       await goTo(page, title);
       const offered = (await page.locator('main button:visible').allTextContents()).filter((text) => !harmless.includes(text));

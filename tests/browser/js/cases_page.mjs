@@ -2,6 +2,17 @@
 /* The first work of an operator: login, a provider, a program, keys, settings. */
 import { base, check, config, goTo, logIn, open, until } from './browser.mjs';
 
+/* Bytes as they came over the wire, and how many answers. */
+async function transferred(page, work) {
+  const client = await page.context().newCDPSession(page);
+  let bytes = 0, answers = 0;
+  client.on('Network.loadingFinished', (event) => { bytes += event.encodedDataLength; answers++; });
+  await client.send('Network.enable');
+  await work();
+  await client.detach();
+  return { bytes, answers };
+}
+
 export const cases = {
   async 'the one-time link logs in once, and leaves the address'() {
     const page = await open();
@@ -28,7 +39,7 @@ export const cases = {
     await page.waitForSelector('#field-timeout');
     await page.fill('#field-timeout', '25');
     await page.click('button:text-is("Save")');
-    await page.waitForSelector('#notes .good');
+    await page.waitForSelector('#notes .good:has-text("Local (isolated) is saved and in use")');
     await page.click('button:text-is("Test connection")');
     await page.waitForSelector('.banner.good:has-text("Test PASSED")');
     check((await page.textContent('pre')).includes('Math.sqrt(16) = 4.0'), 'the output is not shown');
@@ -47,7 +58,12 @@ export const cases = {
     const page = await open();
     await logIn(page, config.admin);
     await goTo(page, 'Try it');
-    await page.fill('#code', "print('<img src=x onerror=alert(1)>')\nimport base64\nopen('artifacts/<b>dot.png', 'wb').write(base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=='))");
+    await page.fill('#code', "print('<img src=x onerror=alert(1)>')\nimport base64\nopen('artifacts/page.html', 'w').write('<script>document.title=1</script>')\nopen('artifacts/<b>dot.png', 'wb').write(base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=='))");
+    await page.click('button:text-is("Run")');
+    await page.waitForSelector('.banner:has-text("exit code 0")');
+    await goTo(page, 'Live');
+    await goTo(page, 'Try it');
+    check((await page.inputValue('#code')).includes('onerror'), 'the program is forgotten when another page was looked at');
     await page.click('button:text-is("Run")');
     await page.waitForSelector('.banner:has-text("exit code 0")');
     check((await page.textContent('pre')).includes('<img src=x onerror=alert(1)>'), 'the output is not shown as text');
@@ -55,6 +71,8 @@ export const cases = {
     await page.waitForSelector('.shown img');
     check((await page.textContent('.shown')).includes('<b>dot.png'), 'the file name is not shown as text');
     check(await page.locator('.shown b').count() === 0, 'a file name became HTML');
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click('.shown a:has-text("page.html")')]);
+    check(download.suggestedFilename() === 'page.html', 'a page of a program is not saved as it is');
   },
   async 'a running program can be cancelled'() {
     const page = await open();
@@ -86,9 +104,13 @@ export const cases = {
     check(/^e2b_[0-9a-f]{40}$/.test(await page.textContent('#new-key')), 'no key is shown');
     await page.click('dialog button:text-is("Close")');
     const row = page.locator('tr', { hasText: '<i>browser</i>' });
-    page.on('dialog', (dialog) => dialog.accept());
     await row.locator('button:text-is("Revoke")').click();
-    await page.waitForSelector('tr:has-text("<i>browser</i>") .bad:has-text("revoked")');
+    await page.click('dialog button:text-is("Cancel")');
+    await row.locator('.tag:text-is("live")').waitFor();
+    await row.locator('button:text-is("Revoke")').click();
+    check((await page.textContent('dialog h2')).includes('<i>browser</i>'), 'the dialog does not say which key');
+    await page.click('dialog button:text-is("Revoke")');
+    await page.waitForSelector('tr:has-text("<i>browser</i>") .tag:has-text("revoked")');
   },
   async 'a setting is searched, changed, refused and forgotten'() {
     const page = await open();
@@ -103,26 +125,89 @@ export const cases = {
     await form.locator('button:text-is("Save")').click();
     await page.waitForSelector('form:has(#set-CORDON_PIDS) .tag:has-text("stored")');
     await form.locator('button:text-is("Forget")').click();
-    await page.waitForSelector('form:has(#set-CORDON_PIDS) .tag:text-is("default")');
+    await page.waitForSelector('form:has(#set-CORDON_PIDS) .tag', { state: 'detached' });
+    check(await page.inputValue('#set-CORDON_PIDS') === '128', 'the default is not shown');
+    await page.fill('#search', 'no such word');
+    await page.waitForSelector('main:has-text("No setting fits")');
+  },
+  async 'each setting stands in its group'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await goTo(page, 'Settings');
+    const groups = await page.locator('main section').evaluateAll((all) => all.map((one) => [one.getAttribute('aria-label'), [...one.querySelectorAll('[name]')].map((input) => input.name)]));
+    const of = (name) => groups.find(([, names]) => names.includes(name))[0];
+    check(groups.length > 10, `there are ${groups.length} groups`);
+    for (const [name, group] of [['CORDON_TIMEOUT_S', 'Limits of a run'], ['CORDON_SSH_HOST', 'Remote: SSH'], ['CORDON_LISTEN', 'The daemon'], ['CORDON_KEY_RATE', 'Each key']]) {
+      check(of(name) === group, `${name} stands in ${of(name)}`);
+    }
+    const limits = groups.find(([name]) => name === 'Limits of a run')[1]; // where all else falls
+    check(limits.every((name) => /_(S|MB|KB|PERCENT|INODES|PIDS|FILES|ARTIFACTS)$/.test(name)), `in the wrong group: ${limits}`);
   },
   async 'the keyboard is enough'() {
     const page = await open();
+    const tabTo = async (selector) => {
+      for (let i = 0; i < 60; i++) {
+        if (await page.evaluate((wanted) => document.activeElement.matches(wanted), selector)) return;
+        await page.keyboard.press('Tab');
+      }
+      check(false, `Tab does not reach ${selector}`);
+    };
     await page.goto(`${base}/admin/`);
     await page.waitForSelector('#key:focus');
     await page.keyboard.type(config.admin);
     await page.keyboard.press('Enter');
-    await page.waitForSelector('nav a');
-    await page.keyboard.press('Tab');
-    check(await page.evaluate(() => document.activeElement !== document.body), 'Tab reaches nothing');
+    await page.waitForSelector('main[data-shown="Sandbox"]');
+    await tabTo('input[name=provider]');
+    await page.keyboard.press('ArrowDown');
+    await page.waitForSelector('form[aria-label="Virtual machine"]');
+    await page.keyboard.press('ArrowUp');
+    await page.waitForSelector('form[aria-label="Local (isolated)"]');
+    await tabTo('#field-timeout');
+    await page.keyboard.type('24');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('#notes .good:has-text("is saved")');
+    await tabTo('a[href="#keys"]');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('main[data-shown="Keys"]');
+    await tabTo('td button');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('dialog button:focus');
+    for (let i = 0; i < 8; i++) { // the browser's own controls are reached, too; what lies behind is not
+      await page.keyboard.press('Tab');
+      check(await page.evaluate(() => document.activeElement === document.body || !!document.activeElement.closest('dialog')), 'Tab leaves the dialog');
+    }
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('dialog', { state: 'detached' });
+    check(await page.evaluate(() => document.activeElement.textContent) === 'Revoke', 'the focus does not come back from the dialog');
+    check(await page.locator('.tag:text-is("live")').count() >= 2, 'Escape revoked a key');
   },
-  async 'it is small'() {
+  async 'all has a name for who does not see it'() {
     const page = await open();
-    let transferred = 0;
-    page.on('response', async (answer) => { transferred += Number((await answer.allHeaders())['content-length'] ?? 0); });
     await logIn(page, config.admin);
-    await page.waitForSelector('#field-timeout');
-    check(transferred < 150000, `${transferred} bytes were transferred`);
+    await page.getByRole('navigation', { name: 'Pages' }).waitFor();
+    await page.getByRole('radio', { name: 'Self-Managed', exact: true }).waitFor({ state: 'attached' });
+    await page.getByRole('spinbutton', { name: 'Timeout (seconds)' }).waitFor();
+    await goTo(page, 'Try it');
+    await page.getByRole('textbox', { name: 'Program' }).waitFor();
+    await page.getByRole('log', { name: 'Output' }).waitFor({ state: 'attached' });
+    await goTo(page, 'Keys');
+    await page.getByRole('region', { name: 'Keys' }).waitFor();
+    await page.locator('td button').first().click();
+    await page.getByRole('dialog', { name: /^Revoke / }).waitFor();
+  },
+  async 'it is small, and asked for at once'() {
+    const page = await open();
+    const all = await transferred(page, async () => {
+      await logIn(page, config.admin);
+      await page.waitForSelector('#field-timeout');
+    });
+    check(all.bytes > 10000 && all.bytes < 150000, `${all.bytes} bytes were transferred`);
+    const settings = await transferred(page, () => goTo(page, 'Settings'));
+    check(settings.bytes > 1000 && settings.bytes < 150000, `${settings.bytes} bytes were transferred for the settings`);
     const paint = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime);
-    console.log(JSON.stringify({ figure: 'first paint ms', value: paint, transferred }));
+    console.log(JSON.stringify({ figure: 'first paint ms', value: paint, transferred: all.bytes, answers: all.answers, settings: settings.bytes }));
+    const [preloaded, loaded] = await page.evaluate(() => [[...document.querySelectorAll('link[rel=modulepreload]')].map((link) => link.href).sort(),
+      performance.getEntriesByType('resource').map((entry) => entry.name).filter((name) => name.endsWith('.js') && !name.endsWith('app.js')).sort()]);
+    check(JSON.stringify(preloaded) === JSON.stringify(loaded), `index.html asks for ${preloaded}, app.js imports ${loaded}`);
   },
 };

@@ -3,9 +3,13 @@
 import { browser, problems } from './browser.mjs';
 import { cases as page } from './cases_page.mjs';
 import { cases as operator } from './cases_operator.mjs';
+import { cases as trouble } from './cases_trouble.mjs';
 import { cases as looks } from './cases_looks.mjs';
 
-for (const [name, run] of Object.entries({ ...page, ...operator, ...looks })) {
+const only = new RegExp(process.env.CORDON_CASES ?? ''); // the names of those that are wanted
+
+for (const [name, run] of Object.entries({ ...page, ...trouble, ...operator, ...looks })) {
+  if (!only.test(name)) continue;
   problems.length = 0;
   let error = null;
   const began = Date.now();

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store of settings when things go wrong: a killed gateway, a full disk, many at once."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import os
+import signal
+import sqlite3
+import subprocess
+import tempfile
+
+import pytest
+from lib import host
+from lib.client import Client
+from lib.daemon import PREFIX, Daemon
+
+SMALL = {"pool_javascript": 0, "pool_bash": 0, "pool_python_data": 0}
+PAIR = ("CORDON_PIDS", "CORDON_OPEN_FILES")  # changed together, always to the same number
+
+
+def admin_daemon(**settings):
+    running = Daemon(**SMALL, **settings)
+    running.key = running.create_key("--scope", "admin")
+    return running
+
+
+def put(client, number, timeout=60):
+    return client.request("PUT", "/v1/admin/settings", {"values": dict.fromkeys(PAIR, number)}, timeout=timeout)
+
+
+def values(client):
+    rows = client.request("GET", "/v1/admin/settings").json()["settings"]
+    return [int(row["value"]) for row in rows if row["name"] in PAIR]
+
+
+def stored(daemon):
+    with contextlib.closing(sqlite3.connect(f"file:{daemon.state}/cordon.db?mode=ro", uri=True)) as db:
+        return [int(value) for (value,) in db.execute("SELECT value FROM settings WHERE name IN (?, ?)", PAIR)]
+
+
+def save_until_killed(daemon, first):
+    """Saves one after the other, in the midst of which the gateway is killed. The last number that was answered."""
+    done = first - 1
+    gateway = daemon.role("gateway")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        begun = pool.submit(lambda: host.wait_for(lambda: done >= first + 2, 60) and os.kill(gateway, signal.SIGKILL))
+        try:
+            while True:
+                assert put(daemon, done + 1).status == 200
+                done += 1
+        except (OSError, http.client.HTTPException):
+            pass  # it is dead
+        assert begun.exception() is None
+    return done
+
+
+def test_a_change_is_whole_or_not_there_when_the_gateway_is_killed(nothing_left):
+    with admin_daemon() as daemon:
+        done = 99
+        for _ in range(4):
+            done = save_until_killed(daemon, done + 1)
+            assert daemon.wait_ready(60)
+            now = values(daemon)
+            assert now[0] == now[1] and now == stored(daemon), now
+            assert now[0] in (done, done + 1), "what was answered is lost"
+            done = now[0]
+            entries = daemon.request("GET", "/v1/admin/audit?limit=2").json()["entries"]
+            assert {entry["after"] for entry in entries} == {str(done)}
+
+
+def test_what_is_applied_last_is_what_is_stored(nothing_left):
+    with admin_daemon() as daemon:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            statuses = list(pool.map(lambda number: put(Client(daemon.port, daemon.key), number).status, range(100, 148)))
+        assert statuses == [200] * 48
+        now = values(daemon)
+        assert now[0] == now[1] and now == stored(daemon)
+
+
+@contextlib.contextmanager
+def small_disk():
+    folder = tempfile.mkdtemp(prefix=PREFIX)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "none", folder], check=True, timeout=30)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True, timeout=30)
+        os.rmdir(folder)
+
+
+def fill(path):
+    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_full_disk_is_told_and_changes_nothing(nothing_left):
+    with small_disk() as state, admin_daemon(state=state, history=0) as daemon:
+        assert put(daemon, 100).status == 200
+        ballast = os.path.join(state, "ballast")
+        fill(ballast)
+        # What SQLite's files have room for is still taken: more than that is not.
+        answers = [daemon.request("PUT", "/v1/admin/settings", {"values": {"CORDON_ALLOWED_DOMAINS": f"{'a' * 60}.n{i}.example.com," * 300}})
+                   for i in range(60)]
+        refused = next(answer for answer in answers if answer.status != 200)
+        assert refused.status == 500 and refused.error()[0] == "infrastructure", refused
+        assert "full" in refused.error()[1] and "free space" in refused.error()[1], refused
+        assert put(daemon, 101).status == 500 and values(daemon) == stored(daemon) == [100, 100]
+        assert daemon.run(language="python", code="print('still')")["stdout"] == "still\n"
+        os.unlink(ballast)
+        assert put(daemon, 102).status == 200 and values(daemon) == stored(daemon) == [102, 102]

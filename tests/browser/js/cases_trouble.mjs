@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What goes wrong in the midst of work: the session, the daemon, somebody else's change, too much of something. */
+import { check, config, goTo, logIn, open, until } from './browser.mjs';
+
+const timeout = (page) => page.evaluate(async () => (await (await fetch('/v1/admin/settings')).json()).settings.find((row) => row.name === 'CORDON_TIMEOUT_S').value);
+
+async function endSession(page) {
+  const status = await page.evaluate(async () => {
+    const { csrf } = await (await fetch('/v1/admin/session')).json();
+    return (await fetch('/v1/admin/logout', { method: 'POST', headers: { 'X-Cordon-CSRF': csrf } })).status;
+  });
+  check(status === 200, `the session did not end: ${status}`);
+}
+
+async function logInAgain(page) {
+  await page.fill('dialog #key', config.admin);
+  await page.click('dialog button:text-is("Log in")');
+  await page.waitForSelector('dialog', { state: 'detached' });
+}
+
+export const cases = {
+  async 'a session that ends in the midst of an edit loses nothing'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await page.fill('#field-timeout', '26');
+    await endSession(page);
+    await page.click('button:text-is("Save")');
+    await page.waitForSelector('dialog:has-text("The session is over") #key:focus');
+    await page.fill('dialog #key', 'wrong');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('dialog #key[aria-invalid=true]');
+    await logInAgain(page);
+    await page.waitForSelector('#notes .good:has-text("is saved")');
+    check(await timeout(page) === '26', 'what was filled in is not what is stored');
+  },
+  async 'Escape leaves the page as it is, without a session'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await page.fill('#field-timeout', '27');
+    await endSession(page);
+    await page.click('button:text-is("Save")');
+    await page.waitForSelector('dialog #key');
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('main .banner.bad');
+    check(await page.inputValue('#field-timeout') === '27', 'what was filled in is lost');
+    await page.click('button:text-is("Save")');
+    await logInAgain(page);
+    await page.waitForSelector('#notes .good:has-text("is saved")');
+  },
+  async 'two at one form: what the other saved is told before it is overwritten'() {
+    const mine = await open(), other = await open();
+    await logIn(mine, config.admin);
+    await logIn(other, config.admin);
+    await mine.fill('#field-timeout', '31');
+    await other.fill('#field-timeout', '32');
+    await other.click('button:text-is("Save")');
+    await other.waitForSelector('#notes .good');
+    await mine.click('button:text-is("Save")');
+    await mine.waitForSelector('dialog:has-text("CORDON_TIMEOUT_S"):has-text("32")');
+    await mine.click('dialog button:text-is("Keep editing")');
+    check(await timeout(mine) === '32' && await mine.inputValue('#field-timeout') === '31', 'it was saved, or lost');
+    await mine.click('button:text-is("Save")');
+    await mine.click('dialog button:text-is("Save mine")');
+    await mine.waitForSelector('#notes .good');
+    check(await timeout(mine) === '31', 'it is not saved');
+  },
+  async 'two at different settings do not disturb each other'() {
+    const mine = await open(), other = await open();
+    for (const [page, name] of [[mine, 'CORDON_PIDS'], [other, 'CORDON_OPEN_FILES']]) {
+      await logIn(page, config.admin);
+      await goTo(page, 'Settings');
+      await page.fill('#search', name);
+      await page.fill(`#set-${name}`, '200');
+    }
+    for (const [page, name] of [[other, 'CORDON_OPEN_FILES'], [mine, 'CORDON_PIDS']]) {
+      await page.locator('form:visible button:text-is("Save")').click();
+      await page.waitForSelector(`form:has(#set-${name}) .tag:text-is("stored")`);
+    }
+    check(await mine.inputValue('#set-CORDON_OPEN_FILES') === '200', 'what the other saved is not shown');
+  },
+  async 'what is filled in is not left without asking'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await page.fill('#field-timeout', '44');
+    await page.click('nav a:text-is("History")');
+    await page.waitForSelector('dialog:has-text("Leave without saving?")');
+    await page.keyboard.press('Escape');
+    check(await page.inputValue('#field-timeout') === '44' && page.url().endsWith('/admin/'), 'it was left');
+    await page.check('input[value=ssh]', { force: true });
+    await page.click('dialog button:text-is("Stay")');
+    check(await page.isChecked('input[value=local]') && await page.inputValue('#field-timeout') === '44', 'another form was opened');
+    await page.click('nav a:text-is("History")');
+    await page.click('dialog button:text-is("Leave")');
+    await page.waitForSelector('main[data-shown="History"]');
+    await goTo(page, 'Keys'); // not asked again
+  },
+  async 'output without end is shown by its end, and can be cancelled'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await goTo(page, 'Try it');
+    await page.fill('#code', "print('first')\nfor i in range(9000): print(i, 'x' * 90)\nprint('the last line')");
+    await page.click('button:text-is("Run")');
+    await page.waitForSelector('.banner:has-text("exit code 0")');
+    const shown = await page.textContent('pre');
+    check(shown.length <= 200000 && shown.endsWith('the last line\n') && !shown.includes('first'), `${shown.length} characters are shown`);
+    await page.waitForSelector('main:has-text("characters before these are not shown")');
+    await page.fill('#code', "import time\nwhile True:\n    print('y' * 5000, flush=True)\n    time.sleep(0.01)");
+    await page.click('button:text-is("Run")');
+    await page.waitForSelector('pre:has-text("yyyy")');
+    await page.click('button:text-is("Cancel")');
+    await page.waitForSelector('.banner:has-text("Cancelled")');
+  },
+  async 'ten thousand runs are paged through, there and back'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await goTo(page, 'History');
+    await page.selectOption('main label:has-text("Backend") select', 'createos');
+    const first = () => page.textContent('tbody tr td.number >> nth=0');
+    const until_ = (page_, exit) => until(page, `page ${page_} does not begin with ${exit}`, async () => (await page.textContent('main')).includes(`Page ${page_}`) && await first() === String(exit));
+    await until_(1, 9999);
+    for (let i = 2; i <= 4; i++) {
+      await page.click('button:text-is("Older")');
+      await until_(i, 9999 - 50 * (i - 1));
+    }
+    await page.click('button:text-is("Newer")');
+    await until_(3, 9899);
+    await page.click('button:text-is("Newest")');
+    await until_(1, 9999);
+    check(await page.locator('button:text-is("Newer")').count() === 0, 'there is something newer than the newest');
+    await page.selectOption('main label:has-text("Cause") select', 'timeout');
+    await page.waitForSelector('main:has-text("No run fits")');
+    check(!(await page.textContent('main')).includes('null'), 'a null is shown');
+  },
+  async 'the live view goes on when the daemon was restarted'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await goTo(page, 'Live');
+    await page.waitForSelector('.figure polyline[points*=" "]', { state: 'attached' });
+    process.kill(config.gateway, 'SIGKILL');
+    await page.waitForSelector('dialog:has-text("The session is over") #key');
+    await logInAgain(page);
+    await page.waitForSelector('main .banner.good:has-text("Ready")');
+    const points = () => page.getAttribute('.figure polyline >> nth=3', 'points');
+    const before = await points();
+    await until(page, 'it stands still', async () => await points() !== before);
+    check(!(await page.textContent('.figures')).includes('-'), 'a number is negative');
+  },
+};
