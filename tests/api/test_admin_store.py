@@ -39,34 +39,39 @@ def stored(daemon):
         return [int(value) for (value,) in db.execute("SELECT value FROM settings WHERE name IN (?, ?)", PAIR)]
 
 
-def save_until_killed(daemon, first):
+def save_until_killed(daemon, gateway, done):
     """Saves one after the other, in the midst of which the gateway is killed. The last number that was answered."""
-    done = first - 1
-    gateway = daemon.role("gateway")
+    first = done
+
+    def kill():
+        assert host.wait_for(lambda: done >= first + 3, 60)
+        os.kill(gateway, signal.SIGKILL)
+
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        begun = pool.submit(lambda: host.wait_for(lambda: done >= first + 2, 60) and os.kill(gateway, signal.SIGKILL))
+        killed = pool.submit(kill)
         try:
-            while True:
-                assert put(daemon, done + 1).status == 200
+            while not killed.done():
+                assert put(daemon, 100 + done + 1).status == 200
                 done += 1
         except (OSError, http.client.HTTPException):
             pass  # it is dead
-        assert begun.exception() is None
+        killed.result()
     return done
 
 
 def test_a_change_is_whole_or_not_there_when_the_gateway_is_killed(nothing_left):
     with admin_daemon() as daemon:
-        done = 99
+        done = 0
         for _ in range(4):
-            done = save_until_killed(daemon, done + 1)
-            assert daemon.wait_ready(60)
+            gateway = daemon.role("gateway")
+            done = save_until_killed(daemon, gateway, done)
+            assert host.wait_for(lambda before=gateway: daemon.role("gateway") not in (None, before), 60) and daemon.wait_ready(60)
             now = values(daemon)
             assert now[0] == now[1] and now == stored(daemon), now
-            assert now[0] in (done, done + 1), "what was answered is lost"
-            done = now[0]
+            assert now[0] in (100 + done, 100 + done + 1), "what was answered is lost"
+            done = now[0] - 100
             entries = daemon.request("GET", "/v1/admin/audit?limit=2").json()["entries"]
-            assert {entry["after"] for entry in entries} == {str(done)}
+            assert {entry["after"] for entry in entries} == {str(now[0])}
 
 
 def test_what_is_applied_last_is_what_is_stored(nothing_left):
