@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared fixtures: one daemon for all tests that don't disturb each other, a time limit, and the look at what is left."""
 
+import contextlib
 import os
 import signal
 import tempfile
 
 import pytest
-from lib import host, vmimage
-from lib.daemon import BIN, PREFIX, Daemon
+from lib import backends, host, pace, vmimage
+from lib.backends import LONG
+from lib.daemon import BIN, PREFIX
 from lib.pace import stretched
-
-LONG = os.environ.get("CORDON_TEST_LONG") == "1"
 
 
 def pytest_addoption(parser):
@@ -32,6 +32,26 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="needs root"))
 
 
+def pytest_generate_tests(metafunc):
+    """A test with the mark `each_backend` is one for each of them; its daemons have that backend as their default."""
+    marker = metafunc.definition.get_closest_marker("each_backend")
+    if marker and "host_backend" in metafunc.fixturenames:
+        names = backends.names(metafunc.definition.get_closest_marker("smoke") is not None, marker.args)
+        metafunc.parametrize("host_backend", names, indirect=True, scope="session")
+
+
+def kind_of(item):
+    """The backend that a test is run on."""
+    return backends.KINDS[getattr(item, "callspec", None) and item.callspec.params.get("host_backend") or "local"]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    pace.of_backend(kind_of(item).pace)
+    yield
+    pace.of_backend(1)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item):
     """A time limit for every test, so that one that hangs is a failure and not the end of the suite."""
@@ -48,13 +68,6 @@ def pytest_runtest_call(item):
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-def machine_settings():
-    """What a daemon needs besides, where CORDON_TEST_BACKENDS has its virtual machines tested, too."""
-    if "exec-sandbox" not in os.environ.get("CORDON_TEST_BACKENDS", "").split(","):
-        return {}
-    return {"vm_image": vmimage.folder(), "allow_software_emulation": True, "vm_cpu_budget_percent": 1000}
 
 
 ROOTS = set()  # control groups that daemons of this session had
@@ -77,22 +90,60 @@ def nothing_left():
     assert not left, "left behind: " + "; ".join(left)
 
 
+@contextlib.contextmanager
+def one_of_each():
+    """of(kind, …): a daemon whose runs and guests are on this backend; the same one until the end."""
+    made = {}
+
+    def of(kind, **settings):
+        if kind.name not in made:
+            made[kind.name] = kind.daemon(**settings)
+        return made[kind.name]
+
+    try:
+        yield of
+    finally:
+        for each in made.values():
+            each.close()
+            ROOTS.update(each.roots)
+
+
 @pytest.fixture(scope="session")
-def daemon(nothing_left):
+def daemons(nothing_left):
+    """daemons(kind): of each backend one, for all tests that share it."""
+    with one_of_each() as of:
+        yield of
+
+
+@pytest.fixture(scope="module")
+def module_daemons(nothing_left):
+    """module_daemons(kind, …): of each backend one of the module's own, with these settings."""
+    with one_of_each() as of:
+        yield of
+
+
+@pytest.fixture(scope="session")
+def host_backend(request, nothing_left):
+    """The backend (lib/backends.py) that this test is run on; `local` where it doesn't ask for each."""
+    kind = backends.KINDS[getattr(request, "param", "local")]
+    if kind.missing:
+        pytest.skip(f"{kind.name}: {kind.missing}")
+    return kind
+
+
+@pytest.fixture(scope="session")
+def daemon(daemons, host_backend):
     """The shared daemon. Tests that kill parts of it, or need other settings, start one of their own."""
-    with Daemon(**machine_settings()) as made:
-        yield made
-        made.note_cgroups()
-        ROOTS.update(made.roots)
+    return daemons(host_backend)
 
 
 @pytest.fixture
-def own(nothing_left):
+def own(host_backend):
     """own(max_runs=1, …) starts a daemon with these settings for this test only."""
     made = []
 
     def start(**options):
-        made.append(Daemon(**{**machine_settings(), **options}))
+        made.append(host_backend.daemon(**options))
         return made[-1]
 
     yield start

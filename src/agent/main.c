@@ -341,6 +341,9 @@ static void park_warm(struct cordon_agent *agent)
     }
     agent->config.argument = agent->config.memory_bytes < MACHINE_DATA_BYTES ? "machine" : "machine-data";
     park_until_ready(agent);
+    int r = cordon_vm_admit(agent->execs[0].pid);
+    if (r < 0)
+        cordon_vm_fail("bringing the interpreter into the code's control group", r);
     cordon_vm_await_lease(&agent->config, &lease);
     if (lease.flags & CORDON_VM_FRESH)
         park_fresh(agent);

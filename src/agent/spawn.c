@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/vm.h"
 #include "base/fd.h"
 #include "base/trust.h"
 #include "isolate/code.h"
@@ -116,7 +117,7 @@ static void __attribute__((noreturn)) child(const struct cordon_agent *agent, co
         give_up(stage, -errno);
     for (int fd = ends->result[1] >= 0 ? RESULT_FD + 1 : RESULT_FD; fd < CORDON_AGENT_CGROUPS; fd++)
         (void)close(fd);
-    r = cordon_agent_become_code(agent, true, agent->config.open_files, &listener, &stage);
+    r = cordon_agent_become_code(agent, cordon_vm_joins(), agent->config.open_files, &listener, &stage);
     if (r < 0)
         give_up(stage, r);
     (void)close(CORDON_AGENT_FILTER);

@@ -131,6 +131,16 @@ int cordon_vm_others(pid_t program)
     return others || seen ? others : -1;
 }
 
+bool cordon_vm_joins(void)
+{
+    return !cordon_vm.on || cordon_vm.leased;
+}
+
+int cordon_vm_admit(pid_t pid)
+{
+    return dprintf(CORDON_AGENT_CGROUPS, "%d", (int)pid) < 0 ? -errno : 0;
+}
+
 /* --- the lease --- */
 
 static uint64_t memory_available(void)
@@ -211,10 +221,14 @@ static void write_limit(int fd, uint64_t value)
         cordon_vm_fail("setting a limit of the code's control group", -errno);
 }
 
-/* The code's memory ends before the machine's does: then the group's limit is what ends it, and the agent can tell. */
+/* The code's memory ends before the machine's does: then the group's limit is what ends it, and the agent can tell.
+ * What is mapped of files can be read again, so the kernel calls it available; but about half of it is what runs all
+ * the time. */
 static uint64_t memory_limit(uint64_t wanted)
 {
+    uint64_t runs = read_count(cordon_vm.meminfo, "Mapped:") * 1024 / 2;
     uint64_t all = memory_available() + read_count(cordon_vm.memory_current, "");
+    all = all > runs ? all - runs : 0;
     uint64_t most = all > 2 * RESERVE_BYTES ? all - RESERVE_BYTES : all / 2;
     return wanted && wanted < most ? wanted : most;
 }

@@ -46,6 +46,12 @@ struct cordon_vm_counts cordon_vm_count(void);
  * /proc there are the kernel's own threads, too. */
 int cordon_vm_others(pid_t program);
 
+/* Is what is started now to join the code's group at once? An interpreter of a template gets warm outside of it, as it
+ * does on a host, where the zygote's memory is not the guest's: else its own programs and libraries would be what is
+ * thrown out of memory, and read again, for ever, when the limit is reached. cordon_vm_admit() brings it in. */
+bool cordon_vm_joins(void);
+int cordon_vm_admit(pid_t pid); /* 0, or negative errno */
+
 /* recv() and send() of the channel, without blocking, whatever it is. */
 ssize_t cordon_vm_recv(int channel, void *to, size_t size);
 ssize_t cordon_vm_send(int channel, const void *from, size_t size);

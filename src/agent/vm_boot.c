@@ -215,11 +215,16 @@ static void set_kernel(void)
         {"/proc/sys/kernel/sysrq", "0"},
         {"/proc/sys/kernel/core_pattern", "core"},
         {"/proc/sys/user/max_user_namespaces", "0"},
+        {"/proc/sys/user/max_net_namespaces", "0"},
+        {"/proc/sys/user/max_time_namespaces", "0"},
+        /* As on a host, whose memory is large: what a program asks for it gets, and what it uses is limited. */
+        {"/proc/sys/vm/overcommit_memory", "1"},
         {"/proc/sys/vm/panic_on_oom", "0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        (void)cordon_write_file(AT_FDCWD, rows[i].path, rows[i].value);     /* a kernel without it needs it not */
-    (void)cordon_write_file(AT_FDCWD, "/proc/self/oom_score_adj", "-1000"); /* code takes another one */
+        (void)cordon_write_file(AT_FDCWD, rows[i].path, rows[i].value); /* a kernel without it needs it not */
+    /* Code takes another one, but may go back to what it was born with: so not -1000, which nothing could end. */
+    (void)cordon_write_file(AT_FDCWD, "/proc/self/oom_score_adj", "-999");
     const struct timespec past = {.tv_sec = CORDON_VM_PAST_S};
     (void)clock_settime(CLOCK_REALTIME, &past); /* see vm.h; can't fail for root */
     struct sched_param param = {.sched_priority = 1};

@@ -89,7 +89,8 @@ int cordon_vm_make_groups(const char **stage)
 static const char *const brought[] = {
     "zygote.py", "_cordon_zygote.so",    "driver.py",
     "driver.js", CORDON_TRUST_AUTHORITY, CORDON_TRUST_BUNDLE}; /* the last two: where there are */
-enum { BROUGHT = sizeof brought / sizeof *brought, NEEDED = BROUGHT - 2 };
+enum { BROUGHT = sizeof brought / sizeof *brought, NEEDED = BROUGHT - 2, TREE_FILES = BROUGHT + 1 };
+#define NOTHING_NAME "nothing" /* an empty file that nobody can write: what lies over others */
 
 static int read_brought(const char *name, void **data, size_t *size)
 {
@@ -111,15 +112,17 @@ static int read_brought(const char *name, void **data, size_t *size)
 /* How many, or negative errno. */
 static int read_files(struct cordon_root_file *files)
 {
+    int count = 0;
+    files[count++] = (struct cordon_root_file){.name = NOTHING_NAME, .data = ""};
     for (int i = 0; i < BROUGHT; i++) {
         void *data;
-        int r = read_brought(brought[i], &data, &files[i].size);
+        int r = read_brought(brought[i], &data, &files[count].size);
         if (r < 0)
-            return r == -ENOENT && i >= NEEDED ? i : r;
-        files[i].name = brought[i];
-        files[i].data = data;
+            return r == -ENOENT && i >= NEEDED ? count : r;
+        files[count].name = brought[i];
+        files[count++].data = data;
     }
-    return BROUGHT;
+    return count;
 }
 
 static int place_filter(void)
@@ -170,12 +173,12 @@ static void tell(const void *data)
 /* Beyond what every guest has covered: what is root's here, which the root of a kept guest is. */
 static int cover_proc(void)
 {
-    static const char *const readonly[] = {"/proc/sys", "/proc/irq",  "/proc/bus",
-                                           "/proc/fs",  "/proc/acpi", "/proc/sysrq-trigger"};
+    static const char *const readonly[] = {"/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger"};
     static const char *const covered[] = {
         "/proc/kcore",      "/proc/kmsg",        "/proc/timer_list", "/proc/sched_debug", "/proc/kpagecount",
         "/proc/kpageflags", "/proc/kpagecgroup", "/proc/slabinfo",   "/proc/vmallocinfo", "/proc/iomem",
         "/proc/ioports",    "/proc/mtrr",        "/proc/swaps",      "/proc/dma",         "/proc/pagetypeinfo"};
+    static const char *const emptied[] = {"/proc/acpi", "/proc/scsi"};
     for (size_t i = 0; i < sizeof readonly / sizeof *readonly; i++) {
         if (mount(readonly[i], readonly[i], NULL, MS_BIND, NULL) < 0 && errno == ENOENT)
             continue;
@@ -185,7 +188,11 @@ static int cover_proc(void)
             return r;
     }
     for (size_t i = 0; i < sizeof covered / sizeof *covered; i++)
-        if (mount("/dev/null", covered[i], NULL, MS_BIND, NULL) < 0 && errno != ENOENT)
+        if (mount(CORDON_ROOT_OWN "/" NOTHING_NAME, covered[i], NULL, MS_BIND, NULL) < 0 && errno != ENOENT)
+            return -errno;
+    for (size_t i = 0; i < sizeof emptied / sizeof *emptied; i++)
+        if (mount("nothing", emptied[i], "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0555") < 0 &&
+            errno != ENOENT)
             return -errno;
     return 0;
 }
@@ -199,7 +206,7 @@ static int raise_loopback(void)
 
 int cordon_vm_enter_root(const struct cordon_vm_boot *boot, const char **stage)
 {
-    static struct cordon_root_file files[BROUGHT];
+    static struct cordon_root_file files[TREE_FILES];
     const struct cordon_root_guest guest = {.code_uid = CORDON_CODE_UID,
                                             .agent_uid = CORDON_AGENT_UID,
                                             .disk_bytes = boot->disk_bytes,

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/vm.h"
 #include "base/clock.h"
 #include "base/fd.h"
 
@@ -26,6 +27,7 @@
 #define FROM_MAX (CORDON_FRAME_DATA_MAX + CORDON_FRAME_HEADER)
 #define OPEN_FILES 64
 #define COLLECT_US 5000000
+#define COLLECT_MACHINE_US 30000000 /* its processor and its port may be emulated */
 #define WORKER_FD 3
 
 static int told_by(int fd, int error, const char *stage)
@@ -102,7 +104,8 @@ static int start_worker(struct cordon_agent *agent, bool collecting, uint16_t ex
     worker->fd = pair[0];
     worker->collecting = collecting;
     worker->failed = worker->told = worker->hung_up = false;
-    worker->until_us = collecting ? cordon_now_us() + COLLECT_US : 0;
+    uint64_t most_us = cordon_vm.on ? COLLECT_MACHINE_US : COLLECT_US;
+    worker->until_us = collecting ? cordon_now_us() + most_us : 0;
     worker->to = CORDON_BUF_INIT(TO_MAX);
     worker->from = CORDON_BUF_INIT(FROM_MAX);
     return 0;

@@ -52,10 +52,12 @@ static size_t examine_machines(const struct cordon_settings *settings, struct co
     struct cordon_cli_machines machines;
     if (cordon_cli_machines(settings, &machines, NULL) < 0)
         machines.image[0] = '\0'; /* which is then told as missing */
-    cordon_vmm_host_probe(
-        &(struct cordon_vmm_host){
-            .qemu = machines.qemu, .image = machines.image, .wanted = machines.wanted, .emulation = machines.emulation},
-        probes);
+    cordon_vmm_host_probe(&(struct cordon_vmm_host){.qemu = machines.qemu,
+                                                    .image = machines.image,
+                                                    .wanted = machines.wanted,
+                                                    .emulation = machines.emulation,
+                                                    .forced = machines.forced},
+                          probes);
     return CORDON_VMM_HOST_PROBES;
 }
 

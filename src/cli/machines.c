@@ -31,6 +31,7 @@ int cordon_cli_machines(const struct cordon_settings *settings, struct cordon_cl
         .wanted = wanted(settings),
         .emulation = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_SOFTWARE_EMULATION) ||
                      cordon_settings_bool(settings, CORDON_DOOR_LANGFLOW, CORDON_SET_ALLOW_SOFTWARE_EMULATION),
+        .forced = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_VM_FORCE_EMULATION),
     };
     int r = *image ? 0 : cordon_state_path(settings, state, sizeof state, err);
     if (r < 0)

@@ -10,6 +10,7 @@ struct cordon_cli_machines {
     char image[4096]; /* folder */
     bool wanted;      /* a door's setting names exec-sandbox */
     bool emulation;   /* is allowed at some door */
+    bool forced;      /* … and used, whatever the host has */
 };
 
 int cordon_cli_machines(const struct cordon_settings *settings, struct cordon_cli_machines *ret,

@@ -30,16 +30,19 @@
 #define READ_SIZE (96u << 10) /* below what malloc takes from the kernel anew each time */
 #define IN_MAX (1u << 20)
 #define CREDIT_STEP (CORDON_CREDIT_INITIAL / 4)
-#define GRACE_US 15000            /* for EXIT after a kill: a deadline is answered within 20 ms */
-#define GRACE_ARTIFACTS_US 200000 /* the same where artifacts are wanted: without EXIT there are none */
-#define LOST_US 200000            /* for the channel's end after the lease's */
-#define WORD_US 3000000           /* for the lease's last word after a machine's channel ended */
-#define GRACE_MACHINE_US 100000   /* its agent's answer comes by way of an emulated device */
-#define HANDOVER_US 30000000      /* for files and program to be taken */
-#define COLLECT_US 10000000       /* the agent itself gives its worker 5 s */
-#define COLLECT_LATE_US 2000000   /* the same after a deadline */
-#define CHATTER_US 1000000        /* beyond any of these, however much still comes */
+#define LOST_US 200000       /* for the channel's end after the lease's */
+#define WORD_US 3000000      /* for the lease's last word after a machine's channel ended */
+#define HANDOVER_US 30000000 /* for files and program to be taken */
+#define CHATTER_US 1000000   /* beyond any of these, however much still comes */
 #define CPU_CHECK_LEAST_US 2000
+
+/* How long an agent is waited for. A machine's answers by way of a device and a processor that may be emulated. */
+static const struct patience {
+    uint64_t exit_us;           /* for EXIT after a kill: a deadline is answered within 20 ms */
+    uint64_t exit_artifacts_us; /* the same where artifacts are wanted: without EXIT there are none */
+    uint64_t collect_us;        /* more than the agent gives its worker (agent/worker.c) */
+    uint64_t collect_late_us;   /* the same after a deadline */
+} of_process = {15000, 200000, 10000000, 2000000}, of_machine = {100000, 3000000, 40000000, 10000000};
 
 static enum cordon_guest_kind choose_kind(const struct cordon_request *request)
 {
@@ -162,14 +165,18 @@ static void lose(struct cordon_run *run, enum cordon_guest_loss loss)
     run->stage = CORDON_STAGE_OUTCOME;
 }
 
+static const struct patience *patience_of(const struct cordon_run *run)
+{
+    return run->backend.machine ? &of_machine : &of_process;
+}
+
 static void cut(struct cordon_run *run, enum cordon_guest_cut why)
 {
+    const struct patience *patience = patience_of(run);
     uint64_t now = cordon_now_us();
     run->cut = why;
     run->deadline_us = run->cpu_check_us = 0;
-    run->give_up_us = now + (run->request->artifacts ? GRACE_ARTIFACTS_US
-                             : run->backend.machine  ? GRACE_MACHINE_US
-                                                     : GRACE_US);
+    run->give_up_us = now + (run->request->artifacts ? patience->exit_artifacts_us : patience->exit_us);
     if (why == CORDON_CUT_CANCELLED || cordon_guest_sender_kill(&run->sender, SIGKILL) < 0)
         lose(run, CORDON_LOSS_SILENT);
 }
@@ -323,7 +330,7 @@ static void on_exit_event(struct cordon_run *run)
     }
     run->reader.collecting = true;
     run->stage = CORDON_STAGE_COLLECT;
-    run->give_up_us = run->ended_us + (run->cut ? COLLECT_LATE_US : COLLECT_US);
+    run->give_up_us = run->ended_us + (run->cut ? patience_of(run)->collect_late_us : patience_of(run)->collect_us);
     (void)cordon_guest_sender_send(&run->sender, run->lease.channel); /* now; a failure is seen at the next turn */
 }
 

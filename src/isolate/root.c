@@ -30,6 +30,7 @@
 
 #include "base/fd.h"
 #include "base/sys.h"
+#include "proto/vm.h"
 
 #define COPY_MAX (512u << 10)
 
@@ -140,8 +141,8 @@ static const struct {
                    "user:x:1000:1000:user:/home/user:/bin/bash\n"
                    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
     {"etc/group", "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"},
-    {"etc/hosts", "127.0.0.1 localhost cordon\n::1 localhost cordon\n"},
-    {"etc/hostname", "cordon\n"},
+    {"etc/hosts", "127.0.0.1 localhost " CORDON_GUEST_HOSTNAME "\n::1 localhost " CORDON_GUEST_HOSTNAME "\n"},
+    {"etc/hostname", CORDON_GUEST_HOSTNAME "\n"},
     {"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
     {"etc/resolv.conf",
      "nameserver 198.18.0.53\noptions timeout:3 attempts:2\n"}, /* any would do: see isolate/steer.h */
@@ -497,7 +498,7 @@ int cordon_root_seal(struct cordon_error *err)
 {
     if (unshare(CLONE_NEWNS | CLONE_NEWUTS) < 0)
         return cordon_fail_errno(err, -errno, "template root: make a mount namespace for guests");
-    if (sethostname("cordon", 6) < 0)
+    if (sethostname(CORDON_GUEST_HOSTNAME, strlen(CORDON_GUEST_HOSTNAME)) < 0)
         return cordon_fail_errno(err, -errno, "template root: set the hostname of guests");
     int r = cordon_mount_restrict("/", CORDON_MOUNT_RDONLY | CORDON_MOUNT_NOSUID, false);
     return r < 0 ? cordon_fail_errno(err, r, "template root: make / read-only") : 0;

@@ -21,6 +21,7 @@
 
 #define CORDON_VM_VERSION 2u
 #define CORDON_VM_PORT "org.cordon.agent" /* the name of the virtio-serial port */
+#define CORDON_GUEST_HOSTNAME "cordon"    /* of every guest, machine or not */
 #define CORDON_VM_ENTROPY 64u
 #define CORDON_VM_TEXT 64u           /* with its NUL */
 #define CORDON_VM_PAST_S 1000000000u /* the clock until the lease, rehearsals included: 2001 */

@@ -17,7 +17,7 @@
 
 #define MANIFEST_MAX (1u << 20)
 
-static void probe_accelerator(struct cordon_probe *probe)
+static void probe_accelerator(const struct cordon_vmm_host *host, struct cordon_probe *probe)
 {
     struct cordon_accel accel;
     struct cordon_error err = {0};
@@ -26,8 +26,14 @@ static void probe_accelerator(struct cordon_probe *probe)
         cordon_probe_fix(probe, "let cordon start processes");
         return;
     }
-    cordon_probe_found(probe, accel.usable, "%s: %s", cordon_accel_state_name(accel.state), accel.reason);
-    if (!accel.usable)
+    if (host->forced)
+        cordon_probe_found(probe, false, "not used, since CORDON_VM_FORCE_EMULATION is true (%s)",
+                           cordon_accel_state_name(accel.state));
+    else
+        cordon_probe_found(probe, accel.usable, "%s: %s", cordon_accel_state_name(accel.state), accel.reason);
+    if (host->forced)
+        cordon_probe_fix(probe, "leave CORDON_VM_FORCE_EMULATION (EXEC_SANDBOX_FORCE_EMULATION) out");
+    else if (!accel.usable)
         cordon_probe_fix(probe, "%s",
                          accel.fix[0] ? accel.fix : "see the kernel's log (dmesg) for what it says of KVM");
 }
@@ -158,7 +164,7 @@ void cordon_vmm_host_probe(const struct cordon_vmm_host *host, struct cordon_pro
     ret[2] = (struct cordon_probe){.name = "machines: image", .weight = needed};
     ret[3] = (struct cordon_probe){.name = "machines: network",
                                    .weight = host->wanted ? CORDON_PROBE_LESSENS : CORDON_PROBE_INFO};
-    probe_accelerator(&ret[0]);
+    probe_accelerator(host, &ret[0]);
     probe_qemu(host, &ret[1]);
     probe_image(host, &ret[2]);
     probe_network(&ret[3]);

@@ -10,6 +10,7 @@ struct cordon_vmm_host {
     const char *image; /* folder */
     bool wanted;       /* a setting names the backend, so that what is missing is needed; else it is only told */
     bool emulation;    /* software emulation is allowed, so that an accelerator is not needed */
+    bool forced;       /* … and the accelerator not used, whatever it is */
 };
 
 #define CORDON_VMM_HOST_PROBES 4

@@ -249,7 +249,7 @@ static int send_lease(struct cordon_machine *machine, const struct cordon_vmm_or
     for (size_t i = 0; i < sizeof id; i++)
         (void)snprintf(lease.machine_id + 2 * i, 3, "%02x", id[i]);
     (void)snprintf(lease.guest, sizeof lease.guest, "%.39s", rehearsal ? "rehearsal" : order->guest);
-    (void)snprintf(lease.hostname, sizeof lease.hostname, "cordon"); /* as in `local` */
+    (void)snprintf(lease.hostname, sizeof lease.hostname, CORDON_GUEST_HOSTNAME);
     cordon_vm_lease_put(&frame, &lease);
     ssize_t n = frame.failed ? -1 : send(machine->channel, frame.data, frame.size, MSG_NOSIGNAL | MSG_DONTWAIT);
     bool sent = n >= 0 && n == (ssize_t)frame.size; /* what was sent before was answered: the socket holds it */

@@ -159,6 +159,7 @@ static void take_machines(const struct cordon_settings *settings, struct cordon_
     (void)snprintf(ret->qemu, sizeof ret->qemu, "%s", text(settings, CORDON_SET_VM_QEMU));
     ret->allow_emulation = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_ALLOW_SOFTWARE_EMULATION) ||
                            cordon_settings_bool(settings, CORDON_DOOR_LANGFLOW, CORDON_SET_ALLOW_SOFTWARE_EMULATION);
+    ret->force_emulation = cordon_settings_bool(settings, CORDON_DOOR_NATIVE, CORDON_SET_VM_FORCE_EMULATION);
     ret->machine_pool = ret->oneshot ? 0 : (unsigned)number(settings, CORDON_SET_VM_POOL);
     ret->machine_memory_mb = number(settings, CORDON_SET_VM_MEMORY_BUDGET_MB);
     ret->machine_cpu_percent = number(settings, CORDON_SET_VM_CPU_BUDGET_PERCENT);

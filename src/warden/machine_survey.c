@@ -52,14 +52,20 @@ static int broken(struct work *work, int status, const char *fmt, ...)
     return status;
 }
 
-static int find_accel(struct work *work, bool allow_emulation)
+static int find_accel(struct work *work, const struct cordon_warden_config *config)
 {
     struct cordon_accel accel;
     struct cordon_error err;
+    if (config->force_emulation && config->allow_emulation)
+        return 0;
+    if (config->force_emulation)
+        return broken(work, -ENODEV,
+                      "CORDON_VM_FORCE_EMULATION is true, and software emulation takes "
+                      "CORDON_ALLOW_SOFTWARE_EMULATION=true");
     if (cordon_accel_probe(&accel, &err) < 0)
         return broken(work, err.code, "%.400s", err.message);
     work->ret->hardware = accel.usable;
-    if (accel.usable || allow_emulation)
+    if (accel.usable || config->allow_emulation)
         return 0;
     return broken(work, -ENODEV,
                   "there is no hardware virtualization: %.200s%s%.120s (software emulation takes "
@@ -220,7 +226,7 @@ _Noreturn void cordon_machine_survey_main(const struct cordon_warden *warden, in
 {
     static struct cordon_machine_survey found;
     struct work work = {.ret = &found, .folder = folder, .files = {-1, -1, -1}};
-    int r = find_accel(&work, warden->config.allow_emulation);
+    int r = find_accel(&work, &warden->config);
     if (r == 0 && (r = cordon_process_drop(&warden->config)) < 0)
         r = broken(&work, r, "the survey of machines can't drop its privileges: %s", strerror(-r));
     if (r == 0)

@@ -46,6 +46,7 @@ struct cordon_warden_config {
     bool oneshot, allow_none;
     bool network;         /* runs may ask for it: guests that have it are kept warm */
     bool allow_emulation; /* machines without hardware help */
+    bool force_emulation; /* … even where there is some */
     bool host_network;    /* of a oneshot that builds a template: its guests are in the host's network namespace */
     int template_fd;      /* of a oneshot that tries one: the file of CORDON_TEMPLATE_TRIAL; -1: none */
     bool root;            /* started with euid 0; else in a user namespace of its own, one id only */

@@ -4,6 +4,8 @@
 import pytest
 from lib.client import artifacts, dropped
 
+pytestmark = pytest.mark.each_backend
+
 SAVE = (
     "import os\nos.makedirs('artifacts/sub', exist_ok=True)\n"
     "open('artifacts/a.txt', 'w').write('one')\n"
@@ -11,6 +13,7 @@ SAVE = (
 )
 
 
+@pytest.mark.smoke
 def test_from_the_folder_with_subfolders(run):
     answer = run(SAVE, artifacts=True)
     assert artifacts(answer) == {"a.txt": b"one", "sub/b.bin": bytes(range(256))}
@@ -23,6 +26,7 @@ def test_new_files_of_the_working_folder(run):
     assert artifacts(answer) == {"report.csv": b"a,b"}
 
 
+@pytest.mark.smoke
 def test_new_files_of_folders_in_the_working_folder(run):
     answer = run(
         "import os\n"

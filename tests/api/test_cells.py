@@ -14,6 +14,8 @@ from lib import host
 from lib.client import Client
 from lib.guest import Guest
 
+pytestmark = pytest.mark.each_backend
+
 NODE = os.path.exists("/usr/bin/node")
 LANGUAGES = ["python", *(["javascript"] if NODE else [])]
 
@@ -165,6 +167,7 @@ def test_cells_of_one_context_wait_for_each_other(guest):
     assert sorted(order[::2]) == [0, 1, 2, 3, 4] and order[::2] == order[1::2]
 
 
+@pytest.mark.smoke
 def test_two_default_contexts_are_one(fresh):
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(fresh.cell("import os; os.getpid()"))) for _ in range(4)]

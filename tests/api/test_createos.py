@@ -9,7 +9,7 @@ import urllib.parse
 
 import pytest
 from lib import host
-from lib.daemon import Daemon
+from lib.pace import stretched
 
 SHAPE = "s-1vcpu-256mb"
 DENY = ["240.0.0.0/4"]
@@ -56,7 +56,7 @@ class CreateOS:
     def delete(self, id_):
         return self.data("DELETE", f"/v1/sandboxes/{id_}")
 
-    def frames(self, id_, script, timeout=60):
+    def frames(self, id_, script, timeout=None):
         connection = self.daemon.connection(timeout)
         try:
             connection.request(
@@ -74,10 +74,8 @@ class CreateOS:
 
 
 @pytest.fixture(scope="module")
-def createos_daemon(nothing_left):
-    with Daemon(createos_min_isolation="namespace") as made:
-        yield made
-        made.note_cgroups()
+def createos_daemon(host_backend, module_daemons):
+    return module_daemons(host_backend, createos_min_isolation=host_backend.isolation)
 
 
 @pytest.fixture
@@ -114,7 +112,8 @@ def test_whoami(api):
     assert api.data("GET", "/v1/whoami")["stats"] == {"running": 1, "paused": 0, "other": 0, "total": 1}
 
 
-def test_create_and_view(api):
+@pytest.mark.each_backend
+def test_create_and_view(api, host_backend):
     made = api.create(name="my-box_1.x", envs={"SECRET": "v4lue"}, auto_pause_after_seconds=120)
     assert made["name"] == "my-box_1.x" and made["shape"] == SHAPE and made["rootfs"] == "devbox:1"
     assert made["vcpu"] == 1 and made["mem_mib"] == 256 and made["disk_mib"] > 0 and made["egress"] == DENY
@@ -123,7 +122,7 @@ def test_create_and_view(api):
     assert view["envs"] == ["SECRET"] and "v4lue" not in json.dumps(view)
     assert view["auto_pause_after_seconds"] == 120 and view["ingress_enabled"] is False
     assert "paused_at" not in view and "destroyed_at" not in view
-    assert view["isolation"] == "namespace", "it must not be told to be more than it is"
+    assert view["isolation"] == host_backend.isolation, "it must not be told to be more than it is"
 
 
 BAD = [
@@ -173,6 +172,7 @@ def test_no_list_means_what_the_operator_allows_and_says_so(api):
     assert api.view(made["id"])["egress"] == DENY
 
 
+@pytest.mark.each_backend
 def test_names_are_unique_while_alive(api):
     first = api.create(name="unique")
     message = api.fails(409, "POST", "/v1/sandboxes", {"shape": SHAPE, "egress": DENY, "name": "unique"})
@@ -183,6 +183,7 @@ def test_names_are_unique_while_alive(api):
     assert api.create(name="unique")["id"] != first["id"]
 
 
+@pytest.mark.each_backend
 def test_a_race_for_a_name_has_one_winner(api):
     answers = []
 
@@ -241,6 +242,7 @@ def test_delete_is_idempotent_and_told(api):
     api.fails(404, "DELETE", "/v1/sandboxes/aaaaaaaaaaaaaaaaaaaa")
 
 
+@pytest.mark.each_backend
 def test_pause_and_resume(api):
     id_ = api.create()["id"]
     assert api.data("POST", f"/v1/sandboxes/{id_}/pause")["status"] == "paused"
@@ -258,6 +260,7 @@ def test_pause_and_resume(api):
     assert "paused_at" not in api.view(id_)
 
 
+@pytest.mark.each_backend
 def test_exec(api):
     id_ = api.create(envs={"OWN": "a b"})["id"]
     result = api.sh(id_, "echo out; echo err >&2; echo $OWN; exit 3")
@@ -281,6 +284,7 @@ def test_exec_that_asks_for_what_is_not_there(api):
         api.fails(400, "POST", route, body)
 
 
+@pytest.mark.each_backend
 def test_output_is_bounded_and_says_so(api):
     id_ = api.create()["id"]
     result = api.sh(id_, "head -c 5000000 /dev/zero | tr '\\0' x; echo end >&2")
@@ -288,6 +292,7 @@ def test_output_is_bounded_and_says_so(api):
     assert result["stderr"] == "end\n" and result["exit_code"] == 0
 
 
+@pytest.mark.each_backend
 def test_frames(api):
     id_ = api.create()["id"]
     frames = list(api.frames(id_, "echo one; echo two >&2; exit 5"))
@@ -318,6 +323,7 @@ def test_a_command_that_can_not_start_is_an_error_frame(api, createos_daemon):
     assert answer.status == 200 and len(frames) == 1 and frames[0]["error"], frames
 
 
+@pytest.mark.each_backend
 def test_a_stream_whose_sandbox_ends_says_so(api):
     id_ = api.create()["id"]
     frames = []
@@ -330,13 +336,14 @@ def test_a_stream_whose_sandbox_ends_says_so(api):
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert began.wait(20)
+    assert began.wait(stretched(20))
     api.delete(id_)
-    thread.join(20)
+    thread.join(stretched(20))
     assert not thread.is_alive()
     assert "error" in frames[-1] and "exit_code" not in frames[-1], frames
 
 
+@pytest.mark.each_backend
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_vanishes_ends_its_command(api, createos_daemon, stream):
     id_ = api.create()["id"]
@@ -345,12 +352,13 @@ def test_a_client_that_vanishes_ends_its_command(api, createos_daemon, stream):
         f"POST /v1/sandboxes/{id_}/exec{'?stream=true' if stream else ''} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {api.key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", createos_daemon.port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", createos_daemon.port), timeout=stretched(20)) as sock:
         sock.sendall((head + body).encode())
         assert host.wait_for(lambda: api.sh(id_, "test -e /tmp/begun")["exit_code"] == 0, 20)
     assert host.wait_for(lambda: api.sh(id_, "ps -eo args | grep -c '[s]leep 61'")["stdout"].strip() == "0", 20)
 
 
+@pytest.mark.each_backend
 def test_files(api):
     id_ = api.create()["id"]
     route = f"/v1/sandboxes/{id_}/files?path="
@@ -372,6 +380,7 @@ def test_files(api):
     api.fails(400, "GET", f"/v1/sandboxes/{id_}/files")
 
 
+@pytest.mark.each_backend
 def test_a_big_file_passes_the_limit_of_bodies(api):
     id_ = api.create(shape="s-1vcpu-1gb")["id"]
     content = b"0123456789abcdef" * (40 << 16)  # 40 MiB; CORDON_BODY_MB is 32
@@ -380,9 +389,10 @@ def test_a_big_file_passes_the_limit_of_bodies(api):
     assert api.request("GET", f"/v1/sandboxes/{id_}/files?path=/tmp/big").body == content
 
 
+@pytest.mark.each_backend
 def test_an_upload_that_breaks_off_leaves_nothing(api, createos_daemon):
     id_ = api.create()["id"]
-    with socket.create_connection(("127.0.0.1", createos_daemon.port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", createos_daemon.port), timeout=stretched(20)) as sock:
         sock.sendall(
             f"PUT /v1/sandboxes/{id_}/files?path=/tmp/half HTTP/1.1\r\nHost: x\r\nX-Api-Key: {api.key}\r\n"
             "Content-Length: 100000\r\n\r\n".encode() + b"x" * 5000
@@ -391,6 +401,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(api, createos_daemon):
     assert host.wait_for(lambda: api.sh(id_, "test ! -e /tmp/half")["exit_code"] == 0, 20)
 
 
+@pytest.mark.each_backend
 def test_paths_are_walked_in_the_guest(api):
     id_ = api.create()["id"]
     route = f"/v1/sandboxes/{id_}/files?path="
@@ -427,6 +438,7 @@ def test_patch(api):
     assert api.data("PATCH", f"/v1/sandboxes/{id_}", {"ingress_enabled": False})["id"] == id_
 
 
+@pytest.mark.each_backend
 def test_metrics(api):
     id_ = api.create()["id"]
     told = api.data("GET", f"/v1/sandboxes/{id_}/metrics")

@@ -9,10 +9,12 @@ import threading
 import pytest
 from lib.guest import Guest
 
+pytestmark = pytest.mark.each_backend
+
 
 @pytest.fixture(scope="module")
 def guest(daemon):
-    with Guest(daemon) as made:
+    with Guest(daemon, memory_mb=256) as made:
         yield made
 
 
@@ -29,13 +31,14 @@ def dropped(answer):
     ("javascript", "console.log('j', require('fs').readFileSync(0, 'utf8'))", "j in\n"),
     ("javascript", "import fs from 'fs'\nconsole.log('m', fs.readFileSync(0, 'utf8'))", "m in\n"),
     ("bash", "echo b $(cat)", "b in\n")])
-def test_runs(guest, language, code, out):
+def test_runs(guest, host_backend, language, code, out):
     answer = guest.run(code, language, stdin="in")
     assert (answer["stdout"], answer["exit_code"], answer["outcome"]["cause"]) == (out, 0, "exited")
-    assert answer["backend"] == "local" and answer["outcome"]["isolation"] == "namespace"
+    assert (answer["backend"], answer["outcome"]["isolation"]) == (host_backend.name, host_backend.isolation)
     assert not any(name.startswith("main_") for name in guest.exec("ls -A")["stdout"].split())
 
 
+@pytest.mark.smoke
 def test_files_stay_and_interpreters_do_not(guest):
     code = "import os\nn = int(open('count').read()) + 1 if os.path.exists('count') else 1\nopen('count', 'w').write(str(n))\nprint(n)"
     assert [guest.run(code)["stdout"] for _ in range(3)] == ["1\n", "2\n", "3\n"]
@@ -78,6 +81,7 @@ def test_what_is_of_the_guest_is_refused(guest):
 WRITE = "import os\nos.makedirs('artifacts/sub', exist_ok=True)\n"
 
 
+@pytest.mark.smoke
 def test_returned_files(guest):
     answer = guest.run(WRITE + "open('artifacts/a.txt', 'w').write('A')\nopen('artifacts/sub/b', 'wb').write(bytes(range(256)))", artifacts=True)
     assert files(answer) == {"a.txt": b"A", "sub/b": bytes(range(256))}

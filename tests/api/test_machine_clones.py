@@ -7,7 +7,7 @@ import time
 
 import pytest
 from lib import vms
-from lib.daemon import cli
+from lib.backends import KINDS, accelerator
 
 pytestmark = [pytest.mark.root, pytest.mark.limit(900)]
 
@@ -27,11 +27,10 @@ NUMPY = 'import numpy\nfound["numpy"] = numpy.random.rand()\nfound["numpy_genera
 
 
 @pytest.fixture(scope="module")
-def made(vm_image):
-    with vms.daemon(vm_image, LANGFLOW_SANDBOX_ALLOW_SOFTWARE_EMULATION=True) as found:
-        vms.until(found, "copied", "pooled")
-        yield found
-        found.note_cgroups()
+def made(daemons):
+    found = daemons(KINDS["exec-sandbox"])
+    vms.until(found, "copied", "pooled")
+    return found
 
 
 def clone(made, code, **fields):
@@ -56,6 +55,29 @@ def test_two_copies_of_bash_draw_different_numbers(made):
     first, second = (clone(made, code, language="bash") for _ in range(2))
     same = [one for one, other in zip(first.split(), second.split(), strict=False) if one == other and len(one) > 2]
     assert not same, (first, second)
+
+
+JAVASCRIPT = """
+const crypto = require('crypto')
+console.log(JSON.stringify({
+    bytes: crypto.randomBytes(16).toString('hex'), uuid: crypto.randomUUID(), int: crypto.randomInt(2 ** 40),
+    web: Buffer.from(crypto.getRandomValues(new Uint8Array(16))).toString('hex'), web_uuid: globalThis.crypto?.randomUUID() ?? crypto.randomUUID(),
+    key: crypto.generateKeySync('aes', {length: 256}).export().toString('hex'),
+    math: Math.random(), more: Math.random(), kernel: require('fs').readFileSync('/proc/sys/kernel/random/uuid', 'utf8').trim(),
+    time: Date.now() / 1000,
+}))
+"""
+
+
+@pytest.mark.long  # a template of its own
+def test_two_copies_of_node_draw_different_numbers_and_have_the_right_time(made):
+    before = time.time()
+    first, second = (json.loads(clone(made, JAVASCRIPT, language="javascript")) for _ in range(2))
+    after = time.time()
+    same = [name for name in first if first[name] == second[name]]
+    assert not same, f"two copies have the same {same}: {first}"
+    assert len({*first.values()}) == len(first), first
+    assert before - 2 < first["time"] < second["time"] < after + 2, (before, first["time"], second["time"], after)
 
 
 def test_the_hash_seed_is_the_templates_and_a_fresh_interpreter_has_its_own(made):
@@ -124,12 +146,6 @@ def test_qemu_can_not_write_what_copies_are_made_of(made):
 
 
 # --- what outcomes say ---
-
-
-def accelerator():
-    """What this host has: "kvm" or "tcg"."""
-    probes = {probe["name"]: probe for probe in cli("doctor", "--json").json()["probes"]}
-    return "kvm" if probes["machines: kvm"]["ok"] else "tcg"
 
 
 def langflow(made, code, **fields):

@@ -2,19 +2,15 @@
 """Who may use exec-sandbox without hardware virtualization. Machines are fakes (lib/fakevm.py): what counts comes before
 them."""
 
+import json
 import os
 
 import pytest
 from lib import fakevm, host
+from lib.backends import accelerator
 from lib.daemon import cli
 
 BACKEND = "exec-sandbox"
-
-
-def accelerator():
-    """What this host has: "kvm" or "tcg"."""
-    probes = {probe["name"]: probe for probe in cli("doctor", "--json").json()["probes"]}
-    return "kvm" if probes["machines: kvm"]["ok"] else "tcg"
 
 
 needs_emulation = pytest.mark.skipif(accelerator() == "kvm", reason="this host has hardware virtualization")
@@ -47,6 +43,19 @@ def refused(daemon, *words, kind="refused", **fields):
 def declared(daemon):
     rows = daemon.get("/v1/backends").json()["backends"]
     return next(row for row in rows if row["name"] == BACKEND)
+
+
+@pytest.mark.parametrize("name", ["CORDON_VM_FORCE_EMULATION", "EXEC_SANDBOX_FORCE_EMULATION"])
+def test_emulation_can_be_forced_and_needs_leave_all_the_same(fake, name):
+    daemon = fake(**{name: "true"})
+    refused(daemon, BACKEND, "CORDON_ALLOW_SOFTWARE_EMULATION is false")
+    assert "CORDON_VM_FORCE_EMULATION is true" in json.dumps(declared(daemon)), declared(daemon)
+    assert fakevm.machines(daemon) == []
+    daemon = fake(**{name: "true"}, allow_software_emulation=True)
+    assert declared(daemon)["capabilities"]["isolation"] == "software-emulated" and declared(daemon)["able"] is True, declared(daemon)
+    probes = {probe["name"]: probe for probe in cli("doctor", "--json", **{name: "true"}).json()["probes"]}
+    assert "CORDON_VM_FORCE_EMULATION is true" in probes["machines: kvm"]["found"], probes["machines: kvm"]
+    assert cli("serve", **{name: "maybe"}).status == 2
 
 
 @needs_emulation

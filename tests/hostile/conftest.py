@@ -6,17 +6,13 @@ machine down; it says what it achieved on stdout as JSON; afterwards the fixture
 the daemon, since an attack that breaks the next run is no contained attack.
 """
 
-import os
-
 import pytest
 from lib.attack import Backend
 
-HOST_BACKENDS = os.environ.get("CORDON_TEST_BACKENDS", "local").split(",")
 
-
-@pytest.fixture(scope="session", params=HOST_BACKENDS)
-def shared_backend(request, daemon):
-    return Backend(daemon, request.param)
+@pytest.fixture(scope="session")
+def shared_backend(daemon, host_backend):
+    return Backend(daemon, host_backend)
 
 
 @pytest.fixture
@@ -32,6 +28,6 @@ def backend(shared_backend):
 
 
 @pytest.fixture
-def lonely(request, own, shared_backend):
+def lonely(own, host_backend):
     """lonely(setting=value) is the backend on a daemon of its own with other settings."""
-    return lambda **settings: Backend(own(**settings), shared_backend.name)
+    return lambda **settings: Backend(own(**settings), host_backend)

@@ -4,6 +4,8 @@
 import pytest
 from lib.attack import exited
 
+pytestmark = pytest.mark.each_backend
+
 DENIED = ("EPERM", "EACCES", "ESRCH", "ENOENT")
 
 
@@ -199,7 +201,7 @@ print('still', flush=True)
     )
     assert answer["outcome"]["cause"] in ("exited", "signalled"), answer["outcome"]
     assert answer["outcome"]["cause"] != "infrastructure"
-    assert answer["outcome"]["isolation"] == "namespace"
+    assert answer["outcome"]["isolation"] == backend.kind.isolation
 
 
 def test_forged_result_without_main(backend):

@@ -4,6 +4,9 @@
 import pytest
 from lib.attack import exited
 from lib.client import artifacts, dropped
+from lib.pace import stretched
+
+pytestmark = pytest.mark.each_backend
 
 # What lies in artifacts/ when the agent collects: name, program, may anything come back?
 ARTIFACT_TRAPS = {
@@ -38,7 +41,7 @@ def test_artifact_traps(backend, trap):
     returned = artifacts(answer)
     assert all(b"root:" not in content for content in returned.values())
     assert all(content in (b"y", b"") for content in returned.values()), returned
-    assert answer["timing"]["total_ms"] < 5000
+    assert answer["timing"]["total_ms"] < stretched(5000)
 
 
 def test_sparse_artifact_of_a_tebibyte(backend):
@@ -52,7 +55,7 @@ def test_sparse_artifact_of_a_tebibyte(backend):
     exited(answer)
     assert artifacts(answer) == {"small": b"s"}
     assert "huge" in dropped(answer) or answer["outcome"]["artifacts_dropped"] == 0
-    assert answer["timing"]["total_ms"] < 5000
+    assert answer["timing"]["total_ms"] < stretched(5000)
 
 
 def test_hundred_thousand_files(backend):
@@ -69,7 +72,7 @@ said(n=n)
     )
     exited(answer)
     assert len(artifacts(answer)) <= 64 and answer["outcome"]["artifacts_dropped"] >= 1
-    assert answer["timing"]["total_ms"] < 20000
+    assert answer["timing"]["total_ms"] < stretched(20000)
 
 
 def test_deep_folders(backend):
@@ -86,7 +89,7 @@ said(depth=depth)
         artifacts=True,
     )
     exited(answer)
-    assert answer["timing"]["total_ms"] < 10000
+    assert answer["timing"]["total_ms"] < stretched(10000)
 
 
 NAMES = [

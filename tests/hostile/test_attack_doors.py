@@ -11,15 +11,17 @@ import urllib.parse
 
 import pytest
 from lib import host
-from lib.daemon import PREFIX, Daemon
+from lib.daemon import PREFIX
 from lib.e2b import Sandbox, envelope, envelopes, signature
+
+pytestmark = pytest.mark.each_backend
 
 SECRET = "host-file-5d1a"
 
 
 @pytest.fixture(scope="module")
-def doors(nothing_left):
-    with Daemon(createos_min_isolation="namespace") as made:
+def doors(host_backend):
+    with host_backend.daemon(createos_min_isolation=host_backend.isolation) as made:
         yield made
         made.note_cgroups()
 
@@ -312,7 +314,7 @@ def test_servers_of_guests_lie(doors, box, name, answer, more):
         f"GET / HTTP/1.1\r\nHost: 8000-{box.id}.localhost\r\n\r\n"
         f"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     ).encode()
-    received = doors.raw(raw, timeout=20)
+    received = doors.raw(raw)
     assert received.startswith(b"HTTP/1.1 "), received[:200]
     assert b"bad" not in received and b"b=c" not in received, received
     assert len(received) < 1 << 20
@@ -337,7 +339,7 @@ def test_a_full_disk_is_told_and_leaves_the_daemon_well(doors):
     box = Sandbox(doors)
     code, free = box.run("df -m --output=avail /tmp | tail -1")
     assert code == 0
-    connection = doors.connection(60)
+    connection = doors.connection()
     headers = {"E2b-Sandbox-Id": box.id, "X-Access-Token": box.token, "Content-Type": "application/octet-stream"}
     chunks = iter([b"x" * (1 << 20)] * (int(free) + 20))
     try:

@@ -12,8 +12,6 @@ from lib.attack import Backend, exited
 from lib.lab import ALLOWED, ALLOWED6, CGNAT, HOST, METADATA, METADATA6, OPENED, PRIVATE, UNLISTED, UNLISTED6
 
 
-HOST_BACKENDS = os.environ.get("CORDON_TEST_BACKENDS", "local").split(",")
-
 # A rule list that most attacks run under.
 RULES = ["allowed.test", "*.sub.test", "!denied.sub.test", "v6only.test", "port.test:8080", "rebind.test",
          "rebind10.test", "rebindmeta.test", "rebindmeta6.test", "rebindmapped.test", "rebindcgnat.test",
@@ -69,11 +67,11 @@ def lab(nothing_left):
         yield made
 
 
-@pytest.fixture(scope="module", params=HOST_BACKENDS)
-def guest(request, lab):
+@pytest.fixture(scope="module")
+def guest(host_backend, lab):
     """A backend whose guests are in the lab, and what its servers saw."""
-    with lab.daemon(egress_connections=600) as daemon:
-        backend = Backend(daemon, request.param)
+    with lab.daemon(**host_backend.settings(), egress_connections=600) as daemon:
+        backend = Backend(daemon, host_backend)
         backend.lab = lab
         yield backend
 

@@ -7,6 +7,8 @@ import pytest
 from lib.attack import exited
 from lib.client import artifacts
 
+pytestmark = pytest.mark.each_backend
+
 STOPPED = (
     "EPERM",
     "EACCES",
@@ -354,20 +356,10 @@ def test_the_next_guest_has_all_its_disk(backend):
 
 
 def test_files_of_other_guests(backend):
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(2) as pool:
-        holder = pool.submit(
-            backend.attack,
-            (
-                "open('/tmp/mine-4471', 'w').write('secret-4471'); "
-                "open('/dev/shm/mine-4471', 'w').write('x') if os.path.isdir('/dev/shm') else None; "
-                "time.sleep(1.5)"
-            ),
-        )
-        import time
-
-        time.sleep(0.5)
+    with backend.held(
+        "open('/tmp/mine-4471', 'w').write('secret-4471'); "
+        "open('/dev/shm/mine-4471', 'w').write('x') if os.path.isdir('/dev/shm') else None"
+    ):
         answer, said = backend.attack("""
 seen = []
 for folder in ('/tmp', '/dev/shm', '/home', '/home/user', '/var/tmp', '/run', '/'):
@@ -376,7 +368,6 @@ said(seen=seen)
 """)
         exited(answer)
         assert said["seen"] == []
-        exited(holder.result()[0])
 
 
 def test_file_locks_and_quota_calls(backend):

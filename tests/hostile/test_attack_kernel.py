@@ -6,6 +6,8 @@ import os
 import pytest
 from lib.attack import NUMBERS, exited
 
+pytestmark = pytest.mark.each_backend
+
 X86 = os.uname().machine == "x86_64"
 CLONES = {
     "CLONE_NEWUSER": 0x10000000,
@@ -272,6 +274,7 @@ for name, action in (('trace', 0x7ff00000), ('kill', 0x80000000)):
     exited(answer)
 
 
+@pytest.mark.smoke
 def test_ptrace_of_a_child(backend):
     answer, said = backend.attack("""
 pid = os.fork()
@@ -313,6 +316,7 @@ said(**{k: status[k] for k in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb',
     assert said["NoNewPrivs"] == "1" and said["Seccomp"] == "2"
 
 
+@pytest.mark.smoke
 @pytest.mark.weaken("caps")
 def test_becoming_root_of_the_guest(backend):
     answer, said = backend.attack("""

@@ -2,12 +2,12 @@
 """Attacks by way of the network: with it off there is nothing but a loopback of one's own."""
 
 import socket
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lib.attack import exited
 from lib.pace import stretched
+
+pytestmark = pytest.mark.each_backend
 
 CUT_OFF = {
     "ENETUNREACH",
@@ -24,6 +24,7 @@ CUT_OFF = {
 }
 
 
+@pytest.mark.smoke
 def test_interfaces(backend):
     answer, said = backend.attack(
         """
@@ -119,13 +120,9 @@ said(connect=attempt(s.connect, '\\0cordon-host-8812'), listed='cordon-host-8812
 
 def two_guests(backend, first, second):
     """Runs the first; the second while that one is waiting."""
-    with ThreadPoolExecutor(1) as pool:
-        one = pool.submit(backend.attack, first + "\nprint('ready', flush=True)\ntime.sleep(2)")
-        time.sleep(0.7)
+    with backend.held(first):
         answer, said = backend.attack(second)
         exited(answer)
-        first_answer, _ = one.result()
-        exited(first_answer)
         return said
 
 
@@ -157,12 +154,9 @@ said(
 
 
 def test_ports_of_a_guest_from_the_host(backend):
-    with ThreadPoolExecutor(1) as pool:
-        one = pool.submit(backend.attack, "s = socket.socket(); s.bind(('0.0.0.0', 18081)); s.listen()\ntime.sleep(2)")
-        time.sleep(0.7)
+    with backend.held("s = socket.socket(); s.bind(('0.0.0.0', 18081)); s.listen()"):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", 18081), 1)
-        one.result()
 
 
 def test_own_loopback_works(backend):

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks by many, undying or misplaced processes."""
 
+import contextlib
 import time
 
 import pytest
 from lib import host
 from lib.attack import exited
 from lib.pace import stretched
+
+pytestmark = pytest.mark.each_backend
 
 
 def nothing_of(backend, marker, seconds=5):
@@ -16,6 +19,7 @@ def nothing_of(backend, marker, seconds=5):
     )
 
 
+@pytest.mark.smoke
 @pytest.mark.weaken("pids")
 def test_fork_bomb(backend):
     answer, said = backend.attack("""
@@ -51,7 +55,7 @@ time.sleep(20)
 def test_bash_fork_bomb(backend):
     began = time.monotonic()
     answer = backend.run("b() { b | b & }; b; sleep 30", "bash", timeout_s=2)
-    assert answer["outcome"]["cause"] in ("timeout", "exited", "memory") and time.monotonic() - began < 6
+    assert answer["outcome"]["cause"] in ("timeout", "exited", "memory") and time.monotonic() - began < stretched(6)
 
 
 def test_vfork_bomb(backend):
@@ -99,7 +103,7 @@ while time.monotonic() < end:
     )
     assert answer["outcome"]["cause"] in ("exited", "timeout")
     began = time.monotonic()
-    assert backend.run("print(1)")["stdout"] == "1\n" and time.monotonic() - began < 2
+    assert backend.run("print(1)")["stdout"] == "1\n" and time.monotonic() - began < stretched(2)
 
 
 def test_fork_chain_that_leaves_kernel_objects(backend):
@@ -159,7 +163,7 @@ os.wait()
 print('parent ends', flush=True)
 """)
     outcome = exited(answer)
-    assert time.monotonic() - began < 5 and outcome["processes_left"] == 1
+    assert time.monotonic() - began < stretched(5) and outcome["processes_left"] == 1
     assert "parent ends" in answer["stdout"] and nothing_of(backend, "7531")
 
 
@@ -172,7 +176,7 @@ time.sleep(0.1)
 os._exit(0)
 """)
     outcome = exited(answer)
-    assert outcome["processes_left"] == 1 and answer["timing"]["total_ms"] < 5000
+    assert outcome["processes_left"] == 1 and answer["timing"]["total_ms"] < stretched(5000)
 
 
 @pytest.mark.parametrize("ignored", ["SIGTERM", "SIGINT", "SIGHUP", "every signal"])
@@ -193,13 +197,13 @@ while True: time.sleep(1)
 def test_stopping_itself(backend):
     began = time.monotonic()
     answer, _ = backend.attack("os.kill(os.getpid(), signal.SIGSTOP)", timeout_s=1)
-    assert answer["outcome"]["cause"] == "timeout" and time.monotonic() - began < 2.5
+    assert answer["outcome"]["cause"] == "timeout" and time.monotonic() - began < stretched(2.5)
 
 
 def test_stopping_everything(backend):
     began = time.monotonic()
     answer, _ = backend.attack("attempt(os.kill, -1, signal.SIGSTOP)\nos.kill(os.getpid(), signal.SIGSTOP)", timeout_s=1)
-    assert answer["outcome"]["cause"] == "timeout" and time.monotonic() - began < 2.5
+    assert answer["outcome"]["cause"] == "timeout" and time.monotonic() - began < stretched(2.5)
 
 
 @pytest.mark.parametrize("number", [1, 2, 9, 15])
@@ -309,17 +313,9 @@ def test_more_than_the_share_of_cpu(lonely):
 
 
 def test_cpu_hogs_do_not_starve_others(backend):
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(4) as pool:
-        hogs = [
-            pool.submit(
-                backend.attack, "for _ in range(50):\n    if os.fork() == 0: break\nwhile True: pass", timeout_s=3
-            )
-            for _ in range(3)
-        ]
-        time.sleep(0.8)
+    with contextlib.ExitStack() as hogs:
+        for _ in range(3):
+            hogs.enter_context(backend.held("for _ in range(50):\n    if os.fork() == 0:\n        while True: pass"))
         began = time.monotonic()
         assert backend.run("print('through')")["stdout"] == "through\n"
-        assert time.monotonic() - began < 2
-        assert all(hog.result()[0]["outcome"]["cause"] == "timeout" for hog in hogs)
+        assert time.monotonic() - began < stretched(2)

@@ -13,6 +13,9 @@ import pytest
 from lib import host
 from lib.attack import exited
 from lib.daemon import cli
+from lib.pace import stretched
+
+pytestmark = pytest.mark.each_backend
 
 LIMIT = 64  # MiB
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -102,7 +105,6 @@ while len(fds) < 2000:
     if fd < 0: break
     fds.append(fd)
 said(got=len(fds))
-time.sleep(1.5)
 """
 
 SIGNALS = """
@@ -111,7 +113,6 @@ n = 0
 libc.sigqueue.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
 while n < 300000 and libc.sigqueue(os.getpid(), int(signal.SIGRTMIN), None) == 0: n += 1
 said(got=n)
-time.sleep(1.5)
 """
 
 VICTIM = """
@@ -123,13 +124,13 @@ said(inotify=libc.inotify_init1(0) >= 0, timer=libc.timer_create(0, None, ctypes
 @pytest.mark.parametrize("code, most", [(INOTIFY, 16), (SIGNALS, 4096)], ids=["inotify", "signals"])
 def test_counted_objects_are_left_for_others(backend, code, most):
     """The kernel counts these for all guests together: one may not take them all."""
-    with Held(backend, code) as attack:
-        time.sleep(0.8)
+    with backend.held(code) as took:
         answer, said = backend.attack(VICTIM)
     exited(answer)
-    exited(attack.answer)
-    assert said == {"inotify": True, "timer": True}, attack.said
-    assert 0 < attack.said["got"] <= most
+    assert said == {"inotify": True, "timer": True}, took
+    assert took["got"] > 0
+    if backend.kind.kernel_shared:
+        assert took["got"] <= most
 
 
 def test_namespaces_can_not_be_made_inside(backend):
@@ -172,7 +173,9 @@ said(calls=n)
 
 
 def agent_seconds(backend, code):
-    """(CPU time that the agent of the run spent, answer, said)"""
+    """(CPU time of the host's that the agent of the run spent, answer, said); a machine's agent has none but its guest's."""
+    if backend.kind.machine:
+        return 0, *backend.attack(code)
     before = {pid: ticks(pid) for pid in agent_of(backend)}
     spent = {}
 
@@ -218,7 +221,7 @@ for _ in range(200): call(N['ptrace'], 0, 0, 0, 0)
 said(seconds=time.monotonic() - began)
 """)
     assert exited(answer)["syscalls_denied"] == 200
-    assert said["seconds"] < 0.25
+    assert said["seconds"] < stretched(0.25)
 
 
 @pytest.mark.root

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attacks share: the backend that they run on, and the helpers that stand before each attacking program."""
 
+import contextlib
 import json
 import os
 
 from .client import stdout_bytes
-from .pace import stretched
-
-# For an attack that is to come to its own end; the largest limit that the daemon allows is 300.
-TIMEOUT_S = min(300, int(stretched(20)))
+from .pace import limit
 
 # Helpers of the attacking programs: raw system calls, and a way to say what happened.
 PRELUDE = r"""
@@ -190,27 +188,45 @@ NUMBERS = {
 }[os.uname().machine]
 
 
-class Backend:
-    """The backend under attack: runs programs on it, always of the same daemon."""
+PRELUDE += f"N = {NUMBERS!r}\n"
 
-    def __init__(self, daemon, name):
-        self.daemon, self.name = daemon, name
+
+def what_was_said(lines):
+    """All that said() printed; other lines are the attack's own matter."""
+    said = {}
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            said.update(json.loads(line) if line.startswith("{") else {})
+    return said
+
+
+class Backend:
+    """The backend under attack: runs programs on it, always of the same daemon. `kind` tells what it is by nature."""
+
+    def __init__(self, daemon, kind):
+        self.daemon, self.kind, self.name = daemon, kind, kind.name
 
     def run(self, code, language="python", **fields):
         return self.daemon.run(code, language, backend=self.name, **fields)
 
     def attack(self, code, **fields):
         """Runs an attacking Python program; returns (answer, everything that it said)."""
-        numbers = f"N = {NUMBERS!r}\n"
-        answer = self.run(PRELUDE + numbers + code, **{"timeout_s": TIMEOUT_S, **fields})
-        said = {}
-        for line in stdout_bytes(answer).decode("utf-8", "replace").splitlines():
-            if line.startswith("{"):
-                try:
-                    said.update(json.loads(line))
-                except ValueError:
-                    pass
-        return answer, said
+        answer = self.run(PRELUDE + code, **{"timeout_s": limit(20), **fields})
+        return answer, what_was_said(stdout_bytes(answer).decode("utf-8", "replace").splitlines())
+
+    @contextlib.contextmanager
+    def held(self, code, ready="held-7a31", **fields):
+        """An attacking program that came to its end, and waits there for as long as the block takes; then its run is
+        cancelled. The block's value is what it said."""
+        code = f"{PRELUDE}{code}\nprint({ready!r}, flush=True)\nsignal.pause()"
+        events = self.daemon.stream(code, backend=self.name, **{"timeout_s": 300, **fields})
+        said = ""
+        with contextlib.closing(events):
+            while ready not in said.splitlines():
+                _, event = next(events)
+                assert event["type"] in ("queued", "started", "stdout"), event
+                said += event.get("data", "") if event["type"] == "stdout" else ""
+            yield what_was_said(said.splitlines())
 
     def guest_pids(self):
         """The processes in guests on this host: pid namespaces other than ours."""

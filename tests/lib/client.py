@@ -11,7 +11,7 @@ import time
 from .pace import stretched
 
 NDJSON = "application/x-ndjson"
-USUAL_S = stretched(60)
+USUAL_S = 60  # before it is stretched
 
 
 class Response:
@@ -34,7 +34,8 @@ class Client:
     def __init__(self, port, key=None, host="127.0.0.1", tls=None):
         self.port, self.key, self.host, self.tls = port, key, host, tls
 
-    def connection(self, timeout=USUAL_S):
+    def connection(self, timeout=None):
+        timeout = timeout or stretched(USUAL_S)
         if self.tls is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         context = ssl.create_default_context(cafile=self.tls)
@@ -48,7 +49,7 @@ class Client:
         headers.update(extra or {})
         return {name: value for name, value in headers.items() if value is not None}
 
-    def request(self, method, path, body=None, headers=None, timeout=USUAL_S, connection=None):
+    def request(self, method, path, body=None, headers=None, timeout=None, connection=None):
         """One exchange. body: bytes, text, or anything that JSON can hold. A header that is None is left out."""
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
@@ -69,7 +70,7 @@ class Client:
     def post(self, body, **options):
         return self.request("POST", "/v1/runs", body, **options)
 
-    def run(self, code, language="python", *, timeout=USUAL_S, connection=None, **fields):
+    def run(self, code, language="python", *, timeout=None, connection=None, **fields):
         """A whole run; the answer must be HTTP 200 and is returned as a dict."""
         answer = self.post(request_body(code, language, fields), timeout=timeout, connection=connection)
         assert answer.status == 200, answer
@@ -81,7 +82,7 @@ class Client:
         assert answer.status >= 400, answer
         return (answer.status, *answer.error())
 
-    def stream(self, code, language="python", *, timeout=USUAL_S, **fields):
+    def stream(self, code, language="python", *, timeout=None, **fields):
         """Yields (seconds since the request, event)."""
         connection = self.connection(timeout)
         began = time.monotonic()
@@ -101,9 +102,9 @@ class Client:
         finally:
             connection.close()
 
-    def raw(self, data, timeout=stretched(20), until_close=True):
+    def raw(self, data, timeout=None, until_close=True):
         """Sends bytes as they are, returns all bytes that come back until the peer closes (or nothing more comes)."""
-        with socket.create_connection((self.host, self.port), timeout=timeout) as sock:
+        with socket.create_connection((self.host, self.port), timeout=timeout or stretched(20)) as sock:
             sock.sendall(data)
             received = b""
             try:

@@ -54,7 +54,7 @@ class Result:
         return f"<status {self.status} out={self.out[:500]!r} err={self.err[:800]!r}>"
 
 
-def cli(*args, stdin=b"", env=None, cwd=None, timeout=USUAL_S, prefix=(), **settings):
+def cli(*args, stdin=b"", env=None, cwd=None, timeout=None, prefix=(), **settings):
     """Runs the command line to its end."""
     full = environment(settings)
     full.update(env or {})
@@ -65,7 +65,7 @@ def cli(*args, stdin=b"", env=None, cwd=None, timeout=USUAL_S, prefix=(), **sett
         capture_output=True,
         env=full,
         cwd=cwd,
-        timeout=timeout,
+        timeout=timeout or stretched(USUAL_S),
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
@@ -207,11 +207,11 @@ class Daemon(Client):
         self.close()
 
 
-def start_fails(*flags, timeout=stretched(20), state=None, **settings):
+def start_fails(*flags, timeout=None, state=None, **settings):
     """The result of a `serve` that must not come up."""
     own = state or tempfile.mkdtemp(prefix=PREFIX)
     try:
-        return cli("serve", "--state", own, *flags, timeout=timeout, **settings)
+        return cli("serve", "--state", own, *flags, timeout=timeout or stretched(20), **settings)
     finally:
         if state is None:
             shutil.rmtree(own, ignore_errors=True)

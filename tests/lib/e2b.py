@@ -6,6 +6,8 @@ import hashlib
 import json
 import urllib.parse
 
+from .pace import stretched
+
 
 def signature(path, operation, user, token, expiration=None):
     text = f"{path}:{operation}:{user}:{token}" + (f":{expiration}" if expiration is not None else "")
@@ -30,14 +32,14 @@ def envelopes(body):
 class Sandbox:
     def __init__(self, daemon, key=None, **fields):
         self.daemon, self.key = daemon, key or daemon.key
-        answer = self.control("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 120, **fields})
+        answer = self.control("POST", "/v2/sandboxes", {"templateID": "base", "timeout": int(stretched(120)), **fields})
         assert answer.status == 201, answer
         told = answer.json()
         self.id, self.token, self.traffic = told["sandboxID"], told.get("envdAccessToken"), told["trafficAccessToken"]
 
     def control(self, method, path, body=None, key=None):
         return self.daemon.request(
-            method, path, body, headers={"Authorization": None, "X-API-KEY": key or self.key}, timeout=60
+            method, path, body, headers={"Authorization": None, "X-API-KEY": key or self.key}
         )
 
     def envd(self, method, path, body=None, token="own", headers=None, port=49983):
@@ -48,7 +50,7 @@ class Sandbox:
             "X-Access-Token": self.token if token == "own" else token,
             **(headers or {}),
         }
-        return self.daemon.request(method, path, body, headers=sent, timeout=60)
+        return self.daemon.request(method, path, body, headers=sent)
 
     def call(self, service, message, **options):
         return self.envd("POST", "/" + service, json.dumps(message), **options)

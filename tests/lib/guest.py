@@ -4,6 +4,8 @@
 import json
 from urllib.parse import quote
 
+from .pace import stretched
+
 
 class Guest:
     """Made by the constructor, ended by close(); use as a context manager."""
@@ -32,14 +34,14 @@ class Guest:
     def show(self):
         return self.good("GET")
 
-    def exec(self, command, timeout=60, **fields):
+    def exec(self, command, timeout=None, **fields):
         return self.good("POST", "/exec", {"command": command, **fields}, timeout=timeout)
 
-    def run(self, code, language="python", timeout=60, **fields):
+    def run(self, code, language="python", timeout=None, **fields):
         return self.good("POST", "/runs", {"code": code, "language": language, **fields}, timeout=timeout)
 
-    def cell(self, code, timeout=90, **fields):
-        return self.good("POST", "/cells", {"code": code, **fields}, timeout=timeout)
+    def cell(self, code, timeout=None, **fields):
+        return self.good("POST", "/cells", {"code": code, **fields}, timeout=timeout or stretched(90))
 
     def value(self, code, **fields):
         """The text of a cell's value."""
@@ -49,9 +51,9 @@ class Guest:
         assert len(main) == 1, answer
         return main[0]["text"]
 
-    def cell_lines(self, code, timeout=90, **fields):
+    def cell_lines(self, code, timeout=None, **fields):
         """Yields the events of a cell as they come."""
-        connection = self.client.connection(timeout)
+        connection = self.client.connection(timeout or stretched(90))
         try:
             connection.request("POST", f"/v1/guests/{self.id}/cells", json.dumps({"code": code, **fields}),
                                self.client.headers({"Accept": "application/x-ndjson"}))

@@ -17,7 +17,9 @@ import time
 from subprocess import DEVNULL
 
 from . import host
+from .client import USUAL_S
 from .daemon import BIN, PREFIX, Daemon, environment
+from .pace import stretched
 
 HOST = "11.0.0.1"  # of the daemon's host
 HOST6 = "2a0f:1::1"
@@ -206,8 +208,8 @@ class LabDaemon(Daemon):
         settings.setdefault("egress_ranges", OPENED)
         super().__init__(prefix=["nsenter", "-t", str(lab.host), "-n"], **settings)
 
-    def connection(self, timeout=60):
-        return UnixConnection(os.path.join(self.state, "cordon.sock"), timeout)
+    def connection(self, timeout=None):
+        return UnixConnection(os.path.join(self.state, "cordon.sock"), timeout or stretched(USUAL_S))
 
     def pids(self):
         return super().pids()

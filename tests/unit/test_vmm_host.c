@@ -38,7 +38,7 @@ static void write_file(const char *name, const char *text, mode_t mode)
 
 static void probe(const char *qemu, const char *image, bool wanted, bool emulation)
 {
-    cordon_vmm_host_probe(&(struct cordon_vmm_host){qemu, image, wanted, emulation}, rows);
+    cordon_vmm_host_probe(&(struct cordon_vmm_host){qemu, image, wanted, emulation, .forced = false}, rows);
     for (size_t i = 0; i < CORDON_VMM_HOST_PROBES; i++) {
         print_message("# %s %d: %s | %s\n", rows[i].name, rows[i].ok, rows[i].found, rows[i].fix);
         assert_true(*rows[i].found);
