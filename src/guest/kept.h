@@ -134,4 +134,13 @@ int cordon_kept_stream_control(struct cordon_stream *stream, enum cordon_control
                                struct cordon_error *err);
 void cordon_kept_stream_close(struct cordon_stream *stream);
 
+/* Those that are the same for guests of every kind. */
+#define CORDON_KEPT_OPERATIONS                                                                                         \
+    .guest_release = cordon_kept_release, .guest_destroy = cordon_kept_destroy, .guest_pause = cordon_kept_pause,      \
+    .guest_resume = cordon_kept_resume, .guest_condition = cordon_kept_condition, .guest_watch = cordon_kept_watch,    \
+    .guest_running = cordon_kept_running, .guest_usage = cordon_kept_usage, .guest_network = cordon_kept_network,      \
+    .guest_egress = cordon_kept_egress, .guest_execs = cordon_kept_execs, .guest_open = cordon_kept_open,              \
+    .stream_next = cordon_kept_stream_next, .stream_write = cordon_kept_stream_write,                                  \
+    .stream_control = cordon_kept_stream_control, .stream_close = cordon_kept_stream_close
+
 #endif
