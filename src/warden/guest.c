@@ -73,18 +73,13 @@ struct cordon_guest *cordon_guest_find(struct cordon_warden *warden, uint64_t se
 
 /* --- the end --- */
 
-static bool is_kept(const struct cordon_guest *guest)
-{
-    return guest->pool->kind == CORDON_GUEST_KEPT;
-}
-
 static void close_all(struct cordon_guest *guest)
 {
     struct cordon_loop *loop = &guest->warden->loop;
     cordon_timer_cancel(loop, &guest->timer);
     cordon_machine_dying(guest);
     cordon_source_close(loop, &guest->ready);
-    if (!is_kept(guest)) /* its lease ends when nothing of it is left */
+    if (!cordon_guest_is_kept(guest)) /* its lease ends when nothing of it is left */
         cordon_source_close(loop, &guest->lease);
     cordon_close(&guest->channel);
     for (size_t i = 0; i < CORDON_GUEST_NAMESPACES; i++)
@@ -259,7 +254,7 @@ static int launch(struct cordon_guest *guest, int channel, int ready, struct cor
     int r = guest->forked ? make_ends(guest, agent_ends) : 0;
     if (r < 0)
         (void)cordon_fail_errno(err, r, "make the interpreter's pipes");
-    else if (is_kept(guest))
+    else if (cordon_guest_is_kept(guest))
         r = cordon_keep_prepare(guest, &agent_ends[0], err);
     if (r == 0)
         r = cordon_nursery_send(guest, channel, ready, agent_ends, err);
@@ -292,6 +287,39 @@ static int begin(struct cordon_guest *guest, struct cordon_error *err)
     return r;
 }
 
+static bool is_dead(const struct cordon_guest *guest)
+{
+    struct pollfd end = {.fd = guest->pool->unisolated ? guest->bare.source.fd : guest->death.fd, .events = POLLIN};
+    return !guest->alive || poll(&end, 1, 0) != 0;
+}
+
+static void on_proven(struct cordon_timer *timer)
+{
+    cordon_pool_on_proven(CORDON_OWNER(struct cordon_guest, timer, timer)->pool);
+}
+
+static void check_ready(struct cordon_guest *guest)
+{
+    if (guest->state != CORDON_GUEST_INTERPRETER || !guest->ready_ended || guest->at_zygote)
+        return;
+    if (is_dead(guest)) /* the end of all its processes ends the pipe too */
+        return;         /* its own event comes in this turn or the next */
+    if (!guest->said_ready) {
+        cordon_guest_fail(guest, -ECHILD, "the interpreter %.200s ended before it was ready",
+                          cordon_interpreter_of(&guest->pool->template->interpreters, guest->pool->kind));
+        return;
+    }
+    guest->timer.on_due = on_proven;
+    cordon_timer_arm(&guest->warden->loop, &guest->timer, PROVEN_US);
+    if (guest->slot) {
+        guest->oom_kill_base = cordon_cgroup_read_oom_kills(guest->slot->cgroup.memory_events);
+        guest->cpu_usage_base = cordon_cgroup_read_cpu_us(guest->slot->cgroup.cpu_usage);
+    }
+    guest->pool->making--;
+    guest->state = CORDON_GUEST_READY;
+    cordon_pool_on_ready(guest->pool, guest);
+}
+
 static void on_ready(struct cordon_source *source, uint32_t events)
 {
     struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, ready, source);
@@ -302,7 +330,7 @@ static void on_ready(struct cordon_source *source, uint32_t events)
     }
     cordon_source_close(&guest->warden->loop, source);
     guest->ready_ended = true;
-    cordon_guest_check_ready(guest);
+    check_ready(guest);
 }
 
 static struct cordon_guest *new_guest(struct cordon_pool *pool)
@@ -430,7 +458,7 @@ void cordon_guest_on_report(struct cordon_guest *guest, const struct cordon_nurs
     if (guest->forked && (r = send_to_zygote(guest, &err)) < 0)
         cordon_guest_fail(guest, r, "%.250s", err.message);
     else
-        cordon_guest_check_ready(guest);
+        check_ready(guest);
 }
 
 void cordon_guest_on_agent_lost(struct cordon_guest *guest)
@@ -451,129 +479,5 @@ void cordon_guest_on_zygote(struct cordon_guest *guest, int status, const char *
     else if (status < 0)
         cordon_guest_fail(guest, status, "%s: %s", stage, strerror(-status));
     else
-        cordon_guest_check_ready(guest);
-}
-
-static bool is_dead(const struct cordon_guest *guest)
-{
-    struct pollfd end = {.fd = guest->pool->unisolated ? guest->bare.source.fd : guest->death.fd, .events = POLLIN};
-    return !guest->alive || poll(&end, 1, 0) != 0;
-}
-
-static void on_proven(struct cordon_timer *timer)
-{
-    cordon_pool_on_proven(CORDON_OWNER(struct cordon_guest, timer, timer)->pool);
-}
-
-void cordon_guest_check_ready(struct cordon_guest *guest)
-{
-    if (guest->state != CORDON_GUEST_INTERPRETER || !guest->ready_ended || guest->at_zygote)
-        return;
-    if (is_dead(guest)) /* the end of all its processes ends the pipe too */
-        return;         /* its own event comes in this turn or the next */
-    if (!guest->said_ready) {
-        cordon_guest_fail(guest, -ECHILD, "the interpreter %.200s ended before it was ready",
-                          cordon_interpreter_of(&guest->pool->template->interpreters, guest->pool->kind));
-        return;
-    }
-    guest->timer.on_due = on_proven;
-    cordon_timer_arm(&guest->warden->loop, &guest->timer, PROVEN_US);
-    if (guest->slot) {
-        guest->oom_kill_base = cordon_cgroup_read_oom_kills(guest->slot->cgroup.memory_events);
-        guest->cpu_usage_base = cordon_cgroup_read_cpu_us(guest->slot->cgroup.cpu_usage);
-    }
-    guest->pool->making--;
-    guest->state = CORDON_GUEST_READY;
-    cordon_pool_on_ready(guest->pool, guest);
-}
-
-/* --- being handed over --- */
-
-static void on_lease(struct cordon_source *source, uint32_t events)
-{
-    struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, lease, source);
-    cordon_pool_on_returned(guest->pool);
-    cordon_guest_destroy(guest);
-}
-
-int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm)
-{
-    struct cordon_warden_grant grant = {.version = CORDON_WARDEN_VERSION,
-                                        .fds = CORDON_GRANT_CHANNEL,
-                                        .warm = warm,
-                                        .paused = guest->paused,
-                                        .oom_kill_base = guest->oom_kill_base,
-                                        .cpu_usage_base = guest->cpu_usage_base,
-                                        .machine_start = guest->vm.start,
-                                        .machine_lease_us = guest->vm.lease_us};
-    int fds[7 + CORDON_STEER_SOCKETS] = {guest->channel}, own[3] = {-1, -1, -1};
-    size_t n = 1;
-    if (guest->pool->machine)
-        grant.machine_accel = cordon_machines_accel(guest->warden->machines);
-    if (guest->slot) {
-        const struct cordon_cgroup_slot *cgroup = &guest->slot->cgroup;
-        for (int file = 0; is_kept(guest) && file < 3; file++)
-            own[file] = cordon_cgroup_slot_open(cgroup, (enum cordon_cgroup_file)file);
-        const struct {
-            int fd;
-            uint32_t bit;
-        } stats[] = {/* Of a machine these are QEMU's: its agent tells what the code had. */
-                     {guest->pool->machine ? -1 : cgroup->memory_peak, CORDON_GRANT_MEMORY_PEAK},
-                     {guest->pool->machine ? -1 : cgroup->memory_events, CORDON_GRANT_MEMORY_EVENTS},
-                     {cgroup->cpu_usage, CORDON_GRANT_CPU_USAGE},
-                     {own[CORDON_CGROUP_MEMORY_NOW], CORDON_GRANT_MEMORY_NOW},
-                     {own[CORDON_CGROUP_MEMORY_STAT], CORDON_GRANT_MEMORY_STAT},
-                     {own[CORDON_CGROUP_PIDS_NOW], CORDON_GRANT_PIDS_NOW}};
-        for (size_t i = 0; i < sizeof stats / sizeof *stats; i++) {
-            if (stats[i].fd < 0)
-                continue;
-            fds[n++] = stats[i].fd;
-            grant.fds |= stats[i].bit;
-        }
-        for (size_t i = 0; i < CORDON_STEER_SOCKETS; i++) {
-            if (guest->slot->ns.steer[i] < 0)
-                continue;
-            fds[n++] = guest->slot->ns.steer[i];
-            grant.fds |= (uint32_t)CORDON_GRANT_NETWORK << i;
-        }
-    }
-    ssize_t sent = cordon_send_fds(lease, &grant, sizeof grant, fds, n, MSG_DONTWAIT);
-    for (int file = 0; file < 3; file++)
-        cordon_close(&own[file]);
-    return sent < 0 ? (int)sent : 0;
-}
-
-int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_acquire *request, int lease, bool warm,
-                       struct cordon_error *err)
-{
-    struct cordon_cgroup_slot *cgroup = guest->slot ? &guest->slot->cgroup : NULL;
-    /* Those of a machine were set when it was ordered to run. */
-    if (cgroup && !guest->pool->machine &&
-        (cgroup->memory_bytes != request->memory_bytes || cgroup->pids != request->pids ||
-         cgroup->cpu_percent != request->cpu_percent)) {
-        int r = cordon_cgroup_slot_limit(cgroup, request->memory_bytes, request->pids, request->cpu_percent, err);
-        if (r < 0)
-            return r;
-    }
-    int r = cordon_guest_send_grant(guest, lease, warm);
-    if (r < 0)
-        return cordon_fail_errno(err, r, "hand a guest over");
-    cordon_close(&guest->channel);
-    if (guest->slot && !is_kept(guest)) /* a copy would keep them open when whoever serves them is gone; kept guests
-                                           are handed over again, with theirs */
-        for (size_t i = 0; i < CORDON_STEER_SOCKETS; i++)
-            cordon_close(&guest->slot->ns.steer[i]);
-    cordon_timer_cancel(&guest->warden->loop, &guest->timer);
-    guest->state = CORDON_GUEST_LEASED;
-    guest->warden->leased_count++;
-    if (is_kept(guest)) {
-        cordon_keep_leased(guest, request, lease);
-        return 0;
-    }
-    guest->lease.on_event = on_lease;
-    /* Its end alone: nothing is ever said on it. */
-    r = cordon_source_watch(&guest->warden->loop, &guest->lease, dup(lease), EPOLLRDHUP);
-    if (r < 0)
-        cordon_guest_destroy(guest); /* the gateway sees the lease end */
-    return 0;
+        check_ready(guest);
 }

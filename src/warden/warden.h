@@ -8,7 +8,7 @@
  *   peer     a gateway's connection; says ACQUIRE (peer.c).
  *   acquire  one that could not be answered at once; waits in its pool's queue (pool.c).
  *   pool     the guests of one kind: parked ones, those being made, how many there should be (pool.c).
- *   guest    a state machine from nothing to parked to leased to dead (guest.c; bare.c for backend `none`).
+ *   guest    a state machine from nothing to parked to leased to dead (guest.c, lease.c; bare.c for backend `none`).
  *   slot     what a guest is made in, and what is left of it for the next one (slot.c).
  *   template what guests start from: a tree, with a nursery, zygotes and pools of its own (template.c).
  *   nursery  the process from which agents come (nursery.c; its inside is agent/nursery.c).
@@ -332,11 +332,18 @@ void cordon_guest_on_zygote(struct cordon_guest *guest, int status, const char *
 struct cordon_guest *cordon_guest_find(struct cordon_warden *warden, uint64_t seq);
 void cordon_guest_fail(struct cordon_guest *guest, int status, const char *fmt, ...) CORDON_PRINTF(3, 4);
 void cordon_guest_destroy(struct cordon_guest *guest);
+void cordon_guest_gone(struct cordon_guest *guest); /* its processes are */
+static inline bool cordon_guest_is_kept(const struct cordon_guest *guest)
+{
+    return guest->pool->kind == CORDON_GUEST_KEPT;
+}
+
+/* lease.c */
 /* Hands a parked guest over. Negative when it can't be (limits); the guest stays the caller's to destroy then. */
 int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_acquire *request, int lease, bool warm,
                        struct cordon_error *err);
-void cordon_guest_check_ready(struct cordon_guest *guest);
-void cordon_guest_gone(struct cordon_guest *guest); /* its processes are */
+/* What is sent with it: 0, or negative errno. */
+int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm);
 
 /* kept.c: guests that do not end with their lease */
 int cordon_keep_prepare(struct cordon_guest *guest, int *agent_end,
@@ -348,8 +355,6 @@ void cordon_keep_answer(struct cordon_guest *guest, uint32_t seq, int status);
 void cordon_keep_adopted(struct cordon_guest *guest, int status); /* its new channel is there, or is not */
 void cordon_keep_dying(struct cordon_guest *guest);               /* it is being killed */
 void cordon_keep_done(struct cordon_guest *guest);
-/* guest.c, for it */
-int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm);
 
 /* bare.c */
 int cordon_bare_start(struct cordon_guest *guest, int channel, int ready, struct cordon_error *err);
