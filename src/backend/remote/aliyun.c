@@ -411,7 +411,6 @@ static bool known_region(const char *region)
 static int configured(struct cordon_error *err)
 {
     const char *key = cordon_remote_text(CORDON_SET_AGENTRUN_ACCESS_KEY_ID);
-    const char *endpoint = cordon_remote_text(CORDON_SET_AGENTRUN_DATA_ENDPOINT);
     if (!*key || !*cordon_remote_text(CORDON_SET_AGENTRUN_ACCESS_KEY_SECRET))
         return cordon_remote_unset(&service,
                                    "Access key ID and secret are required (CORDON_AGENTRUN_ACCESS_KEY_ID, "
@@ -426,47 +425,29 @@ static int configured(struct cordon_error *err)
                                    "region must be one of cn-hangzhou, cn-beijing, cn-shanghai, cn-shenzhen, "
                                    "cn-guangzhou (CORDON_AGENTRUN_REGION)",
                                    err);
-    if (*endpoint && strncmp(endpoint, "https://", 8) != 0 && !cordon_url_is_loopback(endpoint))
-        return cordon_remote_unset(&service,
-                                   "CORDON_AGENTRUN_DATA_ENDPOINT must begin with https:// (http:// only for this "
-                                   "machine)",
-                                   err);
-    return 0;
+    if (!*cordon_remote_text(CORDON_SET_AGENTRUN_DATA_ENDPOINT)) /* the service's own */
+        return 0;
+    return cordon_remote_check_url(&service, CORDON_SET_AGENTRUN_DATA_ENDPOINT, err);
 }
 
 static const struct cordon_remote_service service = {
     .name = "aliyun_codeinterpreter",
     .title = "AgentRun",
     .state_size = sizeof(struct state),
-    .isolation = cordon_remote_virtualized,
     .folder = folder,
-    .python = cordon_remote_python3,
-    .node = cordon_remote_node,
-    .max_output = -1,
-    .max_artifacts = -1,
-    .max_artifact_bytes = -1,
-    .configured = configured,
-    .create = create,
-    .put = put,
-    .exec = exec,
-    .exec_next = exec_next,
-    .get = get,
-    .get_next = get_next,
-    .destroy = destroy,
+    CORDON_REMOTE_VIRTUAL,
+    CORDON_REMOTE_UNLIMITED,
+    CORDON_REMOTE_FUNCTIONS,
 };
 
 static const struct cordon_capabilities *capabilities(void)
 {
     static struct cordon_capabilities kept;
     struct cordon_capabilities now;
-    memset(&now, 0, sizeof now); /* its padding is compared, too */
+    cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
     bool denies = cordon_remote_true(CORDON_SET_AGENTRUN_DENIES_EGRESS);
-    now.struct_size = sizeof now;
-    now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
     now.deny_all_egress = denies;
     now.network = !denies;
-    now.files = now.artifacts = true;
-    now.languages = "python,javascript,bash";
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_AGENTRUN_TIMEOUT_S);
     return cordon_remote_capabilities(&kept, &now);
 }

@@ -104,6 +104,15 @@ const char *cordon_remote_node(void)
     return "node";
 }
 
+void cordon_remote_capable(struct cordon_capabilities *now, enum cordon_isolation isolation)
+{
+    memset(now, 0, sizeof *now); /* its padding is compared, too */
+    now->struct_size = sizeof *now;
+    now->isolation = isolation;
+    now->files = now->artifacts = true;
+    now->languages = "python,javascript,bash";
+}
+
 const struct cordon_capabilities *cordon_remote_capabilities(struct cordon_capabilities *kept,
                                                              const struct cordon_capabilities *now)
 {
@@ -135,6 +144,18 @@ int cordon_remote_unset(const struct cordon_remote_service *service, const char 
 {
     return cordon_fail(err, -ENOTCONN, CORDON_ERROR_UNAVAILABLE, "the backend %s is not set up: %s", service->name,
                        text);
+}
+
+int cordon_remote_check_url(const struct cordon_remote_service *service, enum cordon_setting id,
+                            struct cordon_error *err)
+{
+    char text[200];
+    const char *url = cordon_remote_text(id);
+    if (strncmp(url, "https://", 8) == 0 || (strncmp(url, "http://", 7) == 0 && cordon_url_is_loopback(url)))
+        return 0;
+    (void)snprintf(text, sizeof text, "%s must begin with https:// (http:// only for this machine)",
+                   cordon_settings_name(CORDON_DOOR_NATIVE, id));
+    return cordon_remote_unset(service, text, err);
 }
 
 /* The sentence in an error's body: in the forms that the services and we ourselves have, else its beginning. */

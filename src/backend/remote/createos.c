@@ -101,51 +101,31 @@ static const char *folder(void)
 
 static int configured(struct cordon_error *err)
 {
-    const char *url = cordon_remote_text(CORDON_SET_CREATEOS_BASE_URL);
     if (!*cordon_remote_text(CORDON_SET_CREATEOS_API_KEY))
         return cordon_remote_unset(&cordon_createos_service,
                                    "a key is required (CORDON_CREATEOS_API_KEY, CREATEOS_SANDBOX_API_KEY); the "
                                    "profile page of createos.sh makes one",
                                    err);
-    if (strncmp(url, "https://", 8) != 0 && !(strncmp(url, "http://", 7) == 0 && cordon_url_is_loopback(url)))
-        return cordon_remote_unset(&cordon_createos_service,
-                                   "CORDON_CREATEOS_BASE_URL must begin with https:// (http:// only for this "
-                                   "machine)",
-                                   err);
-    return 0;
+    return cordon_remote_check_url(&cordon_createos_service, CORDON_SET_CREATEOS_BASE_URL, err);
 }
 
 const struct cordon_remote_service cordon_createos_service = {
     .name = "createos",
     .title = "CreateOS",
     .state_size = sizeof(struct state),
-    .isolation = cordon_remote_virtualized,
     .folder = folder,
-    .python = cordon_remote_python3,
-    .node = cordon_remote_node,
-    .max_output = -1,
-    .max_artifacts = -1,
-    .max_artifact_bytes = -1,
-    .configured = configured,
-    .create = create,
-    .put = put,
-    .exec = exec,
-    .exec_next = exec_next,
-    .get = get,
-    .get_next = get_next,
-    .destroy = destroy,
+    CORDON_REMOTE_VIRTUAL,
+    CORDON_REMOTE_UNLIMITED,
+    CORDON_REMOTE_FUNCTIONS,
 };
 
 static const struct cordon_capabilities *capabilities(void)
 {
     static struct cordon_capabilities kept;
     struct cordon_capabilities now;
-    memset(&now, 0, sizeof now); /* its padding is compared, too */
-    now.struct_size = sizeof now;
-    now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-    now.deny_all_egress = now.files = now.artifacts = now.streaming = now.network = now.guests = true;
+    cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
+    now.deny_all_egress = now.streaming = now.network = now.guests = true;
     now.pause = CORDON_PAUSE_MEMORY;
-    now.languages = "python,javascript,bash";
     now.egress_exceptions =
         cordon_remote_true(CORDON_SET_CREATEOS_ACCEPT_EGRESS_EXCEPTIONS) ? "" : CORDON_CREATEOS_EXCEPTION;
     return cordon_remote_capabilities(&kept, &now);

@@ -16,9 +16,7 @@ static int configured(struct cordon_error *err)
 static const struct cordon_remote_service service = {
     .name = "e2b",
     .title = "E2B",
-    .max_output = -1,
-    .max_artifacts = -1,
-    .max_artifact_bytes = -1,
+    CORDON_REMOTE_UNLIMITED,
     .configured = configured,
     CORDON_E2B_RUNS,
 };
@@ -63,13 +61,10 @@ static const struct cordon_capabilities *capabilities(void)
     static struct cordon_capabilities kept;
     int64_t life = cordon_remote_number(CORDON_SET_E2B_TIMEOUT_S);
     struct cordon_capabilities now;
-    memset(&now, 0, sizeof now); /* its padding is compared, too */
-    now.struct_size = sizeof now;
-    now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
     now.deny_all_egress = true;
-    now.files = now.artifacts = now.streaming = now.network = now.guests = true;
+    now.streaming = now.network = now.guests = true;
     now.pause = CORDON_PAUSE_MEMORY;
-    now.languages = "python,javascript,bash";
     now.max_timeout_s = life > 60 ? (uint32_t)life - 30 : 30;
     return cordon_remote_capabilities(&kept, &now);
 }

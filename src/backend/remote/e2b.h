@@ -92,11 +92,10 @@ int cordon_e2b_run_get(struct cordon_run *run, const char *path, struct cordon_e
 int cordon_e2b_run_get_next(struct cordon_run *run, struct cordon_bytes *ret, struct cordon_error *err);
 void cordon_e2b_run_destroy(struct cordon_run *run);
 #define CORDON_E2B_RUNS                                                                                                \
-    .state_size = sizeof(struct cordon_e2b_state), .isolation = cordon_remote_virtualized, .folder = cordon_e2b_home,  \
-    .python = cordon_remote_python3, .node = cordon_remote_node, .create = cordon_e2b_run_create,                      \
-    .put = cordon_e2b_run_put, .exec = cordon_e2b_run_exec, .exec_next = cordon_e2b_run_exec_next,                     \
-    .exec_kill = cordon_e2b_run_exec_kill, .get = cordon_e2b_run_get, .get_next = cordon_e2b_run_get_next,             \
-    .destroy = cordon_e2b_run_destroy
+    .state_size = sizeof(struct cordon_e2b_state), .folder = cordon_e2b_home, CORDON_REMOTE_VIRTUAL,                   \
+    .create = cordon_e2b_run_create, .put = cordon_e2b_run_put, .exec = cordon_e2b_run_exec,                           \
+    .exec_next = cordon_e2b_run_exec_next, .exec_kill = cordon_e2b_run_exec_kill, .get = cordon_e2b_run_get,           \
+    .get_next = cordon_e2b_run_get_next, .destroy = cordon_e2b_run_destroy
 
 const char *cordon_e2b_home(void);
 /* May keys be sent to the addresses that are set? 0, or UNAVAILABLE with err. */

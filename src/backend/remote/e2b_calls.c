@@ -272,18 +272,12 @@ int cordon_e2b_ask(const struct cordon_e2b_kind *kind, struct cordon_error *err)
     return r;
 }
 
-/* A key is sent to https, or to this machine. */
+/* "": the service's own. Plain http is what a setting may allow. */
 static int check_url(const struct cordon_e2b_kind *kind, enum cordon_setting id, struct cordon_error *err)
 {
-    char text[200];
     const char *url = cordon_remote_text(id);
-    if (!*url || strncmp(url, "https://", 8) == 0)
-        return 0;
-    if (strncmp(url, "http://", 7) == 0 && (cordon_url_is_loopback(url) || kind->plain_http()))
-        return 0;
-    (void)snprintf(text, sizeof text, "%s must begin with https:// (http:// only for this machine)",
-                   cordon_settings_name(CORDON_DOOR_NATIVE, id));
-    return cordon_remote_unset(kind->service, text, err);
+    bool allowed = !*url || (kind->plain_http() && strncmp(url, "http://", 7) == 0);
+    return allowed ? 0 : cordon_remote_check_url(kind->service, id, err);
 }
 
 int cordon_e2b_check_urls(const struct cordon_e2b_kind *kind, struct cordon_error *err)

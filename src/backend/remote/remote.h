@@ -154,6 +154,22 @@ void cordon_remote_write_env(struct cordon_json *json, const char *key, const ch
 /* Appends 's' quoted for sh. */
 void cordon_remote_quote(struct cordon_buf *to, const char *text);
 
+/* Capabilities to begin with: of that isolation, with files and artifacts, in all three languages; nothing else. */
+void cordon_remote_capable(struct cordon_capabilities *now, enum cordon_isolation isolation);
+/* May a key be sent to the address that this setting has ? https, or this machine. */
+int cordon_remote_check_url(const struct cordon_remote_service *service, enum cordon_setting id,
+                            struct cordon_error *err);
+
+/* The members of a service whose sandboxes are virtual machines with the usual names on their PATH, and of one that has
+ * no limits beside the run's own. */
+#define CORDON_REMOTE_VIRTUAL                                                                                          \
+    .isolation = cordon_remote_virtualized, .python = cordon_remote_python3, .node = cordon_remote_node
+#define CORDON_REMOTE_UNLIMITED .max_output = -1, .max_artifacts = -1, .max_artifact_bytes = -1
+/* Its functions, under the names that they have in every service's file. */
+#define CORDON_REMOTE_FUNCTIONS                                                                                        \
+    .configured = configured, .create = create, .put = put, .exec = exec, .exec_next = exec_next, .get = get,          \
+    .get_next = get_next, .destroy = destroy
+
 /* The row of a backend whose runs are a service's: `capabilities` and what else is named stand before it. */
 #define CORDON_REMOTE_BACKEND(id, service_, ask_, ...)                                                                 \
     static int id##_probe(struct cordon_error *err)                                                                    \

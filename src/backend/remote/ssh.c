@@ -243,29 +243,19 @@ static const struct cordon_remote_service service = {
     .max_output = CORDON_SET_SSH_MAX_OUTPUT_BYTES,
     .max_artifacts = CORDON_SET_SSH_MAX_ARTIFACTS,
     .max_artifact_bytes = CORDON_SET_SSH_MAX_ARTIFACT_BYTES,
-    .configured = configured,
-    .create = create,
-    .put = put,
-    .exec = exec,
-    .exec_next = exec_next,
+    CORDON_REMOTE_FUNCTIONS,
     .exec_kill = exec_kill,
-    .get = get,
-    .get_next = get_next,
-    .destroy = destroy,
 };
 
 static const struct cordon_capabilities *capabilities(void)
 {
     static struct cordon_capabilities kept;
     struct cordon_capabilities now;
-    memset(&now, 0, sizeof now); /* its padding is compared, too */
+    cordon_remote_capable(&now, isolation());
     bool denies = cordon_remote_true(CORDON_SET_SSH_DENIES_EGRESS);
-    now.struct_size = sizeof now;
-    now.isolation = isolation();
     now.deny_all_egress = denies;
     now.network = !denies;
-    now.files = now.artifacts = now.streaming = true;
-    now.languages = "python,javascript,bash";
+    now.streaming = true;
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_SSH_TIMEOUT_S);
     return cordon_remote_capabilities(&kept, &now);
 }

@@ -10,153 +10,14 @@
 #include <string.h>
 
 #include "backend/builtin.h"
-#include "backend/remote/remote.h"
+#include "backend/remote/tenki.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 
-#define CONTROL "/tenki.sandbox.v1.SandboxService/"
-#define DATA "/tenki.sandbox.v1.SandboxSessionDataPlaneService/"
 #define POLL_US 1000000u
-#define ROUTE_US 60000000u /* until a new session's route is known everywhere */
-#define ROUTE_FIRST_US 50000u
-#define ROUTE_MOST_US 750000u
 #define ANSWER_LIMIT (256u << 20)
-#define URL_MAX 512
-
-struct state {
-    char id[128], credential[4096], endpoint[300];
-    struct cordon_buf out, errors, file;
-    int exit_code;
-    bool timed_out;
-    uint64_t ended_us;
-    int stage; /* of exec_next: stdout, stderr, exit, end */
-    bool file_given;
-};
-
-static const struct cordon_remote_service service;
-
-static void join(char to[URL_MAX], const char *base, const char *path, const char *method)
-{
-    (void)snprintf(to, URL_MAX, "%.*s%s%s", (int)cordon_remote_base(base), base, path, method); /* cut: is unknown */
-}
-
-/* --- calls --- */
-
-static int control(struct cordon_http_call *call, const char *method, const struct cordon_buf *body,
-                   struct cordon_http_answer *answer, struct cordon_error *err)
-{
-    char url[URL_MAX], key[400], what[64];
-    const char *headers[] = {key, "Content-Type: application/json", "Connect-Protocol-Version: 1",
-                             "X-Tenki-Client-Generation: workspace_v1", NULL};
-    (void)snprintf(key, sizeof key, "Authorization: Bearer %.340s", cordon_remote_text(CORDON_SET_TENKI_API_KEY));
-    join(url, cordon_remote_text(CORDON_SET_TENKI_API_URL), CONTROL, method);
-    call->method = "POST";
-    call->url = url;
-    call->headers = headers;
-    call->body = (struct cordon_bytes){body->data, body->size};
-    *answer = (struct cordon_http_answer){0};
-    int r =
-        body->failed ? cordon_fail_errno(err, -ENOMEM, "Tenki: %s", method) : cordon_http_exchange(call, answer, err);
-    if (r < 0 || answer->status == 200)
-        return r;
-    (void)snprintf(what, sizeof what, "%s", method);
-    return cordon_remote_refused(&service, what, answer->status, &answer->body, err);
-}
-
-static void begin_session(struct cordon_json *json, const struct state *state)
-{
-    cordon_json_object_begin(json);
-    cordon_json_key(json, "sessionId");
-    cordon_json_text(json, state->id);
-}
-
-/* GetSession, CreateSessionCredential, TerminateSession: they take the session's id and nothing else. */
-static int about_session(struct cordon_run *run, const char *method, enum cordon_http_retry retry,
-                         struct cordon_http_answer *answer, struct cordon_error *err)
-{
-    struct cordon_buf body = CORDON_BUF_INIT(1024);
-    struct cordon_json json = {.buf = &body};
-    begin_session(&json, run->state);
-    cordon_json_object_end(&json);
-    struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
-    call.retry = retry;
-    int r = control(&call, method, &body, answer, err);
-    cordon_buf_done(&body);
-    return r;
-}
-
-static int data_once(struct cordon_run *run, const char *method, const struct cordon_buf *body, size_t answer_max,
-                     struct cordon_http_answer *answer, struct cordon_error *err)
-{
-    char url[URL_MAX];
-    cordon_autofree char *credential = NULL;
-    struct state *state = run->state;
-    if (asprintf(&credential, "x-tenki-session-cert: %s", state->credential) < 0)
-        return cordon_fail_errno(err, -ENOMEM, "Tenki: %s", method);
-    const char *headers[] = {credential, "Content-Type: application/json", "Connect-Protocol-Version: 1", NULL};
-    join(url, state->endpoint, DATA, method);
-    struct cordon_http_call call = cordon_remote_call(run, "POST", url, headers);
-    call.body = (struct cordon_bytes){body->data, body->size};
-    call.answer_max = answer_max;
-    call.retry = CORDON_HTTP_RETRY_SAFE; /* files are written and read whole */
-    return cordon_http_exchange(&call, answer, err);
-}
-
-static int mint(struct cordon_run *run, struct cordon_error *err);
-
-/* A new session's route may answer 404 for a moment; a credential may have run out: once. */
-static int data(struct cordon_run *run, const char *method, const struct cordon_buf *body, size_t answer_max,
-                struct cordon_http_answer *answer, struct cordon_error *err)
-{
-    uint64_t give_up_us = cordon_now_us() + ROUTE_US, wait_us = ROUTE_FIRST_US;
-    bool minted = false;
-    *answer = (struct cordon_http_answer){0};
-    if (body->failed)
-        return cordon_fail_errno(err, -ENOMEM, "Tenki: %s", method);
-    for (;;) {
-        int r = data_once(run, method, body, answer_max, answer, err);
-        bool connect = answer->body.size && *answer->body.data == '{'; /* the service's own 404 is a JSON error */
-        if (r < 0 || answer->status == 200)
-            return r;
-        if (answer->status == 401 && !minted)
-            r = mint(run, err);
-        else if (answer->status == 404 && !connect && cordon_now_us() + wait_us < give_up_us)
-            r = cordon_http_pause(cordon_now_us() + wait_us, run->cancel_fd, err);
-        else
-            return cordon_remote_refused(&service, method, answer->status, &answer->body, err);
-        minted = minted || answer->status == 401;
-        if (r < 0)
-            return r;
-        wait_us = wait_us * 2 < ROUTE_MOST_US ? wait_us * 2 : ROUTE_MOST_US;
-        cordon_buf_done(&answer->body);
-    }
-}
-
-/* --- the session --- */
-
-static void take_credential(struct state *state, const struct cordon_value *root)
-{
-    struct cordon_value credential;
-    char endpoint[sizeof state->endpoint];
-    if (cordon_value_member(root, "credential", &credential))
-        (void)cordon_value_text(&credential, "credential", state->credential, sizeof state->credential);
-    if (cordon_value_text(root, "dataPlaneEndpoint", endpoint, sizeof endpoint) && *endpoint)
-        memcpy(state->endpoint, endpoint, sizeof endpoint);
-}
-
-static int mint(struct cordon_run *run, struct cordon_error *err)
-{
-    struct cordon_http_answer answer;
-    struct cordon_value root;
-    struct state *state = run->state;
-    int r = about_session(run, "CreateSessionCredential", CORDON_HTTP_RETRY_REFUSED, &answer, err);
-    if (r == 0 && cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) == 0)
-        take_credential(state, &root);
-    cordon_buf_done(&answer.body);
-    return r;
-}
 
 static void write_create(const struct cordon_run *run, struct cordon_buf *to)
 {
@@ -205,7 +66,7 @@ static void write_create(const struct cordon_run *run, struct cordon_buf *to)
 }
 
 /* Takes what an answer says of the session; its state is left in `said`. */
-static int take_session(struct state *state, const struct cordon_http_answer *answer, char said[64],
+static int take_session(struct cordon_tenki_state *state, const struct cordon_http_answer *answer, char said[64],
                         struct cordon_error *err)
 {
     struct cordon_value root, session;
@@ -217,7 +78,7 @@ static int take_session(struct state *state, const struct cordon_http_answer *an
     if (!*state->id)
         (void)cordon_value_text(&session, "id", state->id, sizeof state->id);
     (void)cordon_value_text(&session, "state", said, 64);
-    take_credential(state, &root);
+    cordon_tenki_credential(state, &root);
     return *state->id ? 0
                       : cordon_fail(err, -EBADMSG, CORDON_ERROR_UNAVAILABLE,
                                     "Tenki: making a session was answered without its id");
@@ -236,7 +97,7 @@ static int await_running(struct cordon_run *run, char said[64], struct cordon_er
         r = cordon_http_pause(cordon_now_us() + POLL_US, run->cancel_fd, err); /* there is no call that waits */
         if (r < 0)
             break;
-        r = about_session(run, "GetSession", CORDON_HTTP_RETRY_SAFE, &answer, err);
+        r = cordon_tenki_session(run, "GetSession", CORDON_HTTP_RETRY_SAFE, &answer, err);
         if (r == 0)
             r = take_session(run->state, &answer, said, err);
         cordon_buf_done(&answer.body);
@@ -247,12 +108,12 @@ static int await_running(struct cordon_run *run, char said[64], struct cordon_er
 static int create(struct cordon_run *run, struct cordon_error *err)
 {
     char said[64];
-    struct state *state = run->state;
+    struct cordon_tenki_state *state = run->state;
     struct cordon_buf body = CORDON_BUF_INIT(65536);
     struct cordon_http_answer answer;
     struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
     write_create(run, &body);
-    int r = control(&call, "CreateSession", &body, &answer, err); /* never sent twice */
+    int r = cordon_tenki_control(&call, "CreateSession", &body, &answer, err); /* never sent twice */
     if (r == 0)
         r = take_session(state, &answer, said, err);
     cordon_buf_done(&answer.body);
@@ -260,7 +121,7 @@ static int create(struct cordon_run *run, struct cordon_error *err)
     if (r == 0)
         r = await_running(run, said, err);
     if (r == 0 && (!*state->credential || !*state->endpoint))
-        r = mint(run, err);
+        r = cordon_tenki_mint(run, err);
     bool safe = strncmp(state->endpoint, "https://", 8) == 0 || cordon_url_is_loopback(state->endpoint);
     if (r == 0 && (!*state->credential || !safe))
         r = cordon_fail(err, -EBADMSG, CORDON_ERROR_UNAVAILABLE,
@@ -272,27 +133,27 @@ static void destroy(struct cordon_run *run)
 {
     struct cordon_http_answer answer;
     struct cordon_error err = {0};
-    struct state *state = run->state;
+    struct cordon_tenki_state *state = run->state;
     cordon_buf_done(&state->out);
     cordon_buf_done(&state->errors);
     cordon_buf_done(&state->file);
     if (!*state->id)
         return;
-    int r = about_session(run, "TerminateSession", CORDON_HTTP_RETRY_SAFE, &answer, &err);
+    int r = cordon_tenki_session(run, "TerminateSession", CORDON_HTTP_RETRY_SAFE, &answer, &err);
     if (r < 0 && answer.status != 404)
-        cordon_log(CORDON_LOG_WARN, "a session could not be ended; it ends by its own lifetime", "backend",
-                   service.name, "session", state->id, "error", err.message, NULL);
+        cordon_log(CORDON_LOG_WARN, "a session could not be ended; it ends by its own lifetime", "backend", "tenki",
+                   "session", state->id, "error", err.message, NULL);
     cordon_buf_done(&answer.body);
     explicit_bzero(state->credential, sizeof state->credential);
 }
 
 /* --- files --- */
 
-static void begin_file(struct cordon_json *json, const struct state *state, const char *path)
+static void begin_file(struct cordon_json *json, const struct cordon_tenki_state *state, const char *path)
 {
     cordon_json_object_begin(json);
     cordon_json_key(json, "request");
-    begin_session(json, state);
+    cordon_tenki_begin(json, state);
     cordon_json_key(json, "path");
     cordon_json_text(json, path);
 }
@@ -307,7 +168,7 @@ static int put(struct cordon_run *run, const char *path, struct cordon_bytes con
     cordon_json_base64(&json, content.data, content.size);
     cordon_json_object_end(&json);
     cordon_json_object_end(&json);
-    int r = data(run, "WriteFile", &body, 0, &answer, err);
+    int r = cordon_tenki_data(run, "WriteFile", &body, 0, &answer, err);
     cordon_buf_done(&answer.body);
     cordon_buf_done(&body);
     return r;
@@ -324,7 +185,7 @@ static int read_file(struct cordon_run *run, const char *path, size_t max, struc
     cordon_json_object_end(&json);
     cordon_json_object_end(&json);
     *to = CORDON_BUF_INIT(max);
-    int r = data(run, "ReadFile", &body, max / 3 * 4 + 65536, &answer, err);
+    int r = cordon_tenki_data(run, "ReadFile", &body, max / 3 * 4 + 65536, &answer, err);
     if (r == 0 && cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) < 0)
         r = cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE, "Tenki: the answer to ReadFile can not be read");
     if (r == 0 && cordon_value_member(&root, "response", &response))
@@ -342,7 +203,7 @@ static int read_file(struct cordon_run *run, const char *path, size_t max, struc
 
 static int get(struct cordon_run *run, const char *path, struct cordon_error *err)
 {
-    struct state *state = run->state;
+    struct cordon_tenki_state *state = run->state;
     uint64_t max = run->request->limits.artifacts_bytes + (32u << 20);
     cordon_buf_done(&state->file);
     state->file_given = false;
@@ -351,7 +212,7 @@ static int get(struct cordon_run *run, const char *path, struct cordon_error *er
 
 static int get_next(struct cordon_run *run, struct cordon_bytes *ret, struct cordon_error *err)
 {
-    struct state *state = run->state;
+    struct cordon_tenki_state *state = run->state;
     if (state->file_given || !state->file.size)
         return 0;
     state->file_given = true;
@@ -377,7 +238,7 @@ static void write_command(const struct cordon_run *run, const char *command, uin
     (void)cordon_buf_appends(&text, command);
     (void)cordon_buf_appendf(&text, " ) >%s.out 2>%s.err </dev/null; s=$?; truncate -s '<%zu' %s.out %s.err; exit $s",
                              run->folder, run->folder, output_max(), run->folder, run->folder);
-    begin_session(&json, run->state);
+    cordon_tenki_begin(&json, run->state);
     cordon_json_key(&json, "command");
     cordon_json_text(&json, "sh");
     cordon_json_key(&json, "args");
@@ -394,7 +255,7 @@ static void write_command(const struct cordon_run *run, const char *command, uin
 
 static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, struct cordon_error *err)
 {
-    struct state *state = run->state;
+    struct cordon_tenki_state *state = run->state;
     struct cordon_buf body = CORDON_BUF_INIT(2u << 20);
     struct cordon_http_answer answer;
     struct cordon_value root, execution, code;
@@ -407,7 +268,7 @@ static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, 
     struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
     call.deadline_us =
         limit_ms ? cordon_now_us() + (limit_ms + 10000) * 1000 : run->deadline_us; /* it answers at the end */
-    int r = control(&call, "ExecuteCommand", &body, &answer, err);                 /* never sent twice */
+    int r = cordon_tenki_control(&call, "ExecuteCommand", &body, &answer, err);    /* never sent twice */
     if (r < 0 && answer.status >= 500 && err && answer.status != 501)
         err->kind = CORDON_ERROR_INFRASTRUCTURE; /* it may have run */
     if (r == 0 && (cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) < 0 ||
@@ -428,7 +289,7 @@ static int exec(struct cordon_run *run, const char *command, uint64_t limit_ms, 
 
 static int exec_next(struct cordon_run *run, struct cordon_remote_output *ret, struct cordon_error *err)
 {
-    struct state *state = run->state;
+    struct cordon_tenki_state *state = run->state;
     uint64_t kept = run->deadline_us;
     char path[sizeof run->folder + 8];
     while (state->stage < 2) {
@@ -463,51 +324,35 @@ static const char *folder(void)
 
 static int configured(struct cordon_error *err)
 {
-    const char *url = cordon_remote_text(CORDON_SET_TENKI_API_URL);
     if (!*cordon_remote_text(CORDON_SET_TENKI_API_KEY))
-        return cordon_remote_unset(&service, "Tenki API key is required (CORDON_TENKI_API_KEY)", err);
+        return cordon_remote_unset(&cordon_tenki_service, "Tenki API key is required (CORDON_TENKI_API_KEY)", err);
     if (cordon_remote_true(CORDON_SET_TENKI_PROJECT_ID_REQUIRED) && !*cordon_remote_text(CORDON_SET_TENKI_PROJECT_ID))
-        return cordon_remote_unset(&service,
+        return cordon_remote_unset(&cordon_tenki_service,
                                    "Tenki project_id is required (CORDON_TENKI_PROJECT_ID; "
                                    "CORDON_TENKI_PROJECT_ID_REQUIRED=false where the account has none)",
                                    err);
-    if (strncmp(url, "https://", 8) != 0 && !(strncmp(url, "http://", 7) == 0 && cordon_url_is_loopback(url)))
-        return cordon_remote_unset(
-            &service, "CORDON_TENKI_API_URL must begin with https:// (http:// only for this machine)", err);
-    return 0;
+    return cordon_remote_check_url(&cordon_tenki_service, CORDON_SET_TENKI_API_URL, err);
 }
 
-static const struct cordon_remote_service service = {
+const struct cordon_remote_service cordon_tenki_service = {
     .name = "tenki",
     .title = "Tenki",
-    .state_size = sizeof(struct state),
-    .isolation = cordon_remote_virtualized,
+    .state_size = sizeof(struct cordon_tenki_state),
     .folder = folder,
-    .python = cordon_remote_python3,
-    .node = cordon_remote_node,
+    CORDON_REMOTE_VIRTUAL,
     .max_output = CORDON_SET_TENKI_MAX_OUTPUT_BYTES,
     .max_artifacts = CORDON_SET_TENKI_MAX_ARTIFACTS,
     .max_artifact_bytes = CORDON_SET_TENKI_MAX_ARTIFACT_BYTES,
-    .configured = configured,
-    .create = create,
-    .put = put,
-    .exec = exec,
-    .exec_next = exec_next,
-    .get = get,
-    .get_next = get_next,
-    .destroy = destroy,
+    CORDON_REMOTE_FUNCTIONS,
 };
 
 static const struct cordon_capabilities *capabilities(void)
 {
     static struct cordon_capabilities kept;
     struct cordon_capabilities now;
-    memset(&now, 0, sizeof now); /* its padding is compared, too */
-    now.struct_size = sizeof now;
-    now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
-    now.deny_all_egress = now.files = now.artifacts = true;
+    cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
+    now.deny_all_egress = true;
     now.network = cordon_remote_true(CORDON_SET_TENKI_ALLOW_OUTBOUND);
-    now.languages = "python,javascript,bash";
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_TENKI_TIMEOUT_S);
     return cordon_remote_capabilities(&kept, &now);
 }
@@ -519,10 +364,10 @@ static int ask(struct cordon_error *err)
     struct cordon_http_call call = {
         .deadline_us = cordon_now_us() + 10000000u, .cancel_fd = -1, .retry = CORDON_HTTP_RETRY_SAFE};
     (void)cordon_buf_appends(&body, "{}"); /* sticky */
-    int r = control(&call, "WhoAmI", &body, &answer, err);
+    int r = cordon_tenki_control(&call, "WhoAmI", &body, &answer, err);
     cordon_buf_done(&answer.body);
     cordon_buf_done(&body);
     return r;
 }
 
-CORDON_REMOTE_BACKEND(tenki, &service, ask, .shutdown = NULL);
+CORDON_REMOTE_BACKEND(tenki, &cordon_tenki_service, ask, .shutdown = NULL);

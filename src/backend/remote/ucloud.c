@@ -72,14 +72,11 @@ static const struct cordon_capabilities *capabilities(void)
 {
     static struct cordon_capabilities kept;
     struct cordon_capabilities now;
-    memset(&now, 0, sizeof now); /* its padding is compared, too */
-    now.struct_size = sizeof now;
-    now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
+    cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
     now.deny_all_egress = true;
-    now.files = now.artifacts = now.streaming = now.guests = true;
+    now.streaming = now.guests = true;
     now.pause = CORDON_PAUSE_MEMORY;
     now.network = cordon_remote_true(CORDON_SET_UCLOUD_SANDBOX_ALLOW_INTERNET_ACCESS);
-    now.languages = "python,javascript,bash";
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_UCLOUD_SANDBOX_EXECUTION_TIMEOUT_S);
     return cordon_remote_capabilities(&kept, &now);
 }
