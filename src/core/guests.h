@@ -140,14 +140,14 @@ int cordon_guests_resume(const char *tenant, const char *id, uint64_t ttl_ms, bo
 int cordon_guests_extend(const char *tenant, const char *id, uint64_t ttl_ms, bool only_later,
                          struct cordon_error *err);
 int cordon_guests_set_idle_pause(const char *tenant, const char *id, uint64_t idle_pause_ms, struct cordon_error *err);
-/* Replaces the door's private data. */
-int cordon_guests_set_private(const char *tenant, const char *id, struct cordon_bytes data, struct cordon_error *err);
 /* Replaces what the guest may reach and which headers are put into its requests, at once: connections that no longer
- * fit are cut. UNSUPPORTED where the backend can't. */
+ * fit are cut. What the door keeps beside the guest is replaced along with it: of two calls at once, everything is of
+ * the later one. UNSUPPORTED where the backend can't. */
 struct cordon_guest_network {
     bool on;
     const char *const *allowed_domains, *const *headers; /* as in cordon_guest_create */
     size_t allowed_domain_count, header_count;
+    struct cordon_bytes private_data; /* of the door; data NULL: stays */
 };
 int cordon_guests_set_network(const char *tenant, const char *id, const struct cordon_guest_network *network,
                               struct cordon_error *err);

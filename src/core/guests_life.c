@@ -440,28 +440,6 @@ int cordon_guests_set_idle_pause(const char *tenant, const char *id, uint64_t id
     return 0;
 }
 
-int cordon_guests_set_private(const char *tenant, const char *id, struct cordon_bytes data, struct cordon_error *err)
-{
-    struct cordon_guest_item *item;
-    struct cordon_buf fresh = CORDON_BUF_INIT(CORDON_GUEST_PRIVATE_MAX);
-    if (data.size && cordon_buf_append(&fresh, data.data, data.size) < 0)
-        return cordon_fail(err, -E2BIG, CORDON_ERROR_TOO_LARGE,
-                           "what the door keeps beside a guest is larger than %u bytes", CORDON_GUEST_PRIVATE_MAX);
-    int r = cordon_guest_pin(tenant, id, false, &item, err);
-    if (r < 0) {
-        cordon_buf_wipe(&fresh);
-        return r;
-    }
-    cordon_guests_lock();
-    struct cordon_buf old = item->private_data;
-    item->private_data = fresh;
-    cordon_guests_unlock();
-    cordon_buf_wipe(&old);
-    cordon_guest_save(item);
-    cordon_guest_unpin(item);
-    return 0;
-}
-
 /* --- the end --- */
 
 int cordon_guest_life_destroy(struct cordon_guest_item *item, const char *cause, const char *reason, bool *changed,

@@ -117,23 +117,53 @@ void cordon_guest_texts_free(char **texts, size_t count)
     free(texts);
 }
 
-static void keep(struct cordon_guest_item *item, const struct cordon_guest_network *network, char **domains_take,
-                 char **headers_take)
+/* What is kept of a change, made before anything is enforced. */
+struct kept {
+    char **domains, **headers;
+    struct cordon_buf private_data;
+};
+
+static int copy(const struct cordon_guest_network *network, struct kept *ret, struct cordon_error *err)
 {
+    const struct cordon_bytes *data = &network->private_data;
+    ret->domains = cordon_guest_texts_copy(network->allowed_domains, network->allowed_domain_count);
+    ret->headers = cordon_guest_texts_copy(network->headers, network->header_count);
+    ret->private_data = CORDON_BUF_INIT(CORDON_GUEST_PRIVATE_MAX);
+    if (data->data && cordon_buf_append(&ret->private_data, data->data, data->size) < 0)
+        return cordon_fail(err, -E2BIG, CORDON_ERROR_TOO_LARGE,
+                           "what the door keeps beside a guest is larger than %u bytes", CORDON_GUEST_PRIVATE_MAX);
+    return ret->domains && ret->headers ? 0 : cordon_fail_errno(err, -ENOMEM, "keep a guest's egress rules");
+}
+
+static void forget(struct kept *kept, const struct cordon_guest_network *network)
+{
+    cordon_guest_texts_free(kept->domains, network->allowed_domain_count);
+    cordon_guest_texts_free(kept->headers, network->header_count);
+    cordon_buf_wipe(&kept->private_data);
+}
+
+static void keep(struct cordon_guest_item *item, const struct cordon_guest_network *network, struct kept *take)
+{
+    struct cordon_buf old = CORDON_BUF_INIT(0);
     cordon_guests_lock();
     cordon_guest_texts_free(item->domains, item->domain_count);
     cordon_guest_texts_free(item->headers, item->header_count);
-    item->domains = domains_take;
+    item->domains = take->domains;
     item->domain_count = network->allowed_domain_count;
-    item->headers = headers_take;
+    item->headers = take->headers;
     item->header_count = network->header_count;
     item->network = network->on;
+    if (network->private_data.data) {
+        old = item->private_data;
+        item->private_data = take->private_data;
+    }
     cordon_guests_unlock();
+    cordon_buf_wipe(&old); /* tokens */
     cordon_guest_save(item);
 }
 
-/* With the `rules` lock: of two at once, the second enforces and records after the first has done both. */
-static int change(struct cordon_guest_item *item, const struct cordon_guest_network *network, struct cordon_error *err)
+static int enforce(const struct cordon_guest_item *item, const struct cordon_guest_network *network,
+                   struct cordon_error *err)
 {
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
     if (!network->on && !item->network && !network->allowed_domain_count && !network->header_count)
@@ -145,19 +175,23 @@ static int change(struct cordon_guest_item *item, const struct cordon_guest_netw
     int r = make_policy(item->door, network, &policy, err); /* malformed rules are told before refused ones */
     if (r == 0)
         r = judge(item, network, err);
-    char **domains = r == 0 ? cordon_guest_texts_copy(network->allowed_domains, network->allowed_domain_count) : NULL;
-    char **headers = r == 0 ? cordon_guest_texts_copy(network->headers, network->header_count) : NULL;
-    if (r == 0 && (!domains || !headers))
-        r = cordon_fail_errno(err, -ENOMEM, "keep the egress rules of the guest %s", item->id);
     if (r == 0)
         r = item->backend->guest_network(item->handle, &policy, err);
     cordon_egress_policy_done(&policy);
-    if (r == 0) {
-        keep(item, network, domains, headers);
-        return 0;
-    }
-    cordon_guest_texts_free(domains, network->allowed_domain_count);
-    cordon_guest_texts_free(headers, network->header_count);
+    return r;
+}
+
+/* With the `rules` lock: of two at once, the second enforces and records after the first has done both. */
+static int change(struct cordon_guest_item *item, const struct cordon_guest_network *network, struct cordon_error *err)
+{
+    struct kept kept;
+    int r = copy(network, &kept, err);
+    if (r == 0)
+        r = enforce(item, network, err);
+    if (r == 0)
+        keep(item, network, &kept);
+    else
+        forget(&kept, network);
     return r;
 }
 

@@ -135,7 +135,8 @@ static void other_has_done(void)
 
 static int set_rule(const char *id, const char *rule)
 {
-    const struct cordon_guest_network wanted = {.on = true, .allowed_domains = &rule, .allowed_domain_count = 1};
+    const struct cordon_guest_network wanted = {
+        .on = true, .allowed_domains = &rule, .allowed_domain_count = 1, .private_data = {rule, strlen(rule)}};
     struct cordon_error mine = {0};
     int r = cordon_guests_set_network("alice", id, &wanted, &mine);
     if (r < 0)
@@ -295,6 +296,8 @@ static void of_two_rules_at_once_one_is_enforced_and_recorded(void **state)
     struct cordon_guest_info *info = with_first(set_second, NULL);
     assert_int_equal(info->allowed_domain_count, 1);
     assert_string_equal(info->allowed_domains[0], enforced);
+    assert_int_equal(info->private_data.size, strlen(enforced));
+    assert_memory_equal(info->private_data.data, enforced, strlen(enforced));
     end(info);
 }
 

@@ -257,17 +257,16 @@ static int change_egress(struct cordon_http_request *request, const struct cordo
     struct cordon_createos_note note;
     struct cordon_buf data = CORDON_BUF_INIT(CORDON_GUEST_PRIVATE_MAX);
     bool rules = egress->named && egress->on && !egress->all;
-    const struct cordon_guest_network set = {.on = network_of(doors->settings, egress),
-                                             .allowed_domains = rules ? list->items : NULL,
-                                             .allowed_domain_count = rules ? list->count : 0};
+    struct cordon_guest_network set = {.on = network_of(doors->settings, egress),
+                                       .allowed_domains = rules ? list->items : NULL,
+                                       .allowed_domain_count = rules ? list->count : 0};
     int r = cordon_createos_note_read(guest->private_data, &memory, &note, err);
     note.egress = *list;
     if (r == 0)
         r = write_note(&note, &data, err);
+    set.private_data = (struct cordon_bytes){data.data, data.size};
     if (r == 0)
         r = cordon_guests_set_network(request->subject, guest->id, &set, err);
-    if (r == 0)
-        r = cordon_guests_set_private(request->subject, guest->id, (struct cordon_bytes){data.data, data.size}, err);
     cordon_buf_done(&data);
     if (r < 0 && err->kind == CORDON_ERROR_UNSUPPORTED)
         err->kind = CORDON_ERROR_REFUSED; /* what can't be held is refused, whoever can't hold it */
