@@ -40,8 +40,9 @@ static void judge_version(struct cordon_probe *probe, const char *path, int stat
         cordon_probe_found(probe, version[0] > least[0] || (version[0] == least[0] && version[1] >= least[1]),
                            "%.160s is %d.%d", path, version[0], version[1]);
     if (!probe->ok)
-        cordon_probe_fix(probe, "install %s %d.%d or newer (Debian: apt install %s), or give its path", package,
-                         least[0], least[1], package);
+        cordon_probe_fix(
+            probe, "install %s %d.%d or newer (apt install %s, where the release has it as new), or give its path",
+            package, least[0], least[1], package);
 }
 
 /* What guests can't see is not executed either: as root it could be anybody's program. judge_version says so. */

@@ -399,7 +399,7 @@ class TestOthers:
         [
             ("python3", "CORDON_PYTHON must be the absolute path"),
             ("/proc/self/exe", "guests can't see the interpreter /proc/self/exe"),
-            ("/bin/false", "the interpreter /bin/false ended before it was ready"),
+            ("/bin/false", "the interpreter /bin/false ended before it was ready; is it new enough? `cordon doctor` tells"),
             ("/usr/share", "the interpreter /usr/share ended before it was ready"),
         ],
     )

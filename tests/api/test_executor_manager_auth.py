@@ -213,6 +213,33 @@ def test_variables_of_the_original(own):
     assert run(daemon, code)["status"] != "success"
 
 
+# A new user namespace: what our filter refuses, and no capability is needed for.
+DENIED = "import ctypes\ndef main():\n    libc = ctypes.CDLL(None, use_errno=True)\n    return [libc.unshare(0x10000000), ctypes.get_errno()]"
+
+
+@pytest.mark.parametrize("flag", ["false", "true"])
+def test_the_filter_is_on_whatever_the_variable_says(own, flag):
+    daemon = own(SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, SANDBOX_ENABLE_SECCOMP=flag)
+    assert value(run(daemon, DENIED)) == [-1, 1]
+    found = value(run(daemon, "def main(): return [line for line in open('/proc/self/status') if line.startswith('Seccomp:')]"))
+    assert found == ["Seccomp:\t2\n"]
+
+
+def test_the_pool_has_the_size_that_is_asked_for(own):
+    """Of each language: so many interpreters that nobody has asked for yet."""
+    daemon = own(SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, SANDBOX_EXECUTOR_MANAGER_POOL_SIZE=3, pool_python_data=0, pool_bash=0, pool_guest=0)
+
+    def parked():
+        agents = [pid for pid in daemon.pids() if host.comm(pid) == "cordon-agent"]
+        return [" ".join(host.cmdline(child)) for agent in agents for child in host.descendants(agent)]
+
+    def settled():
+        lines = parked()
+        return len(lines) == 6 and len([line for line in lines if "driver.js" in line]) == 3
+
+    assert host.wait_for(settled, 60), parked()
+
+
 def test_another_image_is_a_template(own):
     daemon = own(SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, SANDBOX_BASE_PYTHON_IMAGE="registry.local:5000/x/with-pymysql:2")
     result = run(daemon, CODE)
