@@ -108,7 +108,7 @@ static void print_help(FILE *to)
 {
     (void)fputs("usage: cordon COMMAND [OPTIONS]\n\nRuns code that nobody has read, isolated.\n\n", to);
     for (size_t i = 0; i < COMMANDS; i++)
-        (void)fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
+        (void)fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].help);
     (void)fputs("\ncordon COMMAND --help tells each one's options; cordon --version the version.\n", to);
 }
 

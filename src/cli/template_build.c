@@ -337,7 +337,9 @@ static void tell_reach(const struct reach *reach, struct cordon_error *err)
     struct cordon_buf text = CORDON_BUF_INIT(400);
     for (size_t i = 0; i < reach->count; i++)
         (void)cordon_buf_appendf(&text, "%s%s", i ? ", " : "", reach->rules[i]); /* cut on purpose */
-    cordon_error_context(err, "with the network to %.300s alone (--index-url, --registry, CORDON_EGRESS_REGISTRIES)",
+    cordon_error_context(err,
+                         "with the network to public addresses of %.300s alone (--index-url, --registry, "
+                         "CORDON_EGRESS_REGISTRIES; private addresses: CORDON_EGRESS_RANGES)",
                          text.data ? text.data : "nothing");
     cordon_buf_done(&text);
 }
