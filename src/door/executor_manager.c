@@ -130,7 +130,7 @@ static const char epilogue[] =
     "    let value;\n"
     "    try { value = main(values); } catch (error) { fail('Error when executing main:', error); }\n"
     "    if (typeof value?.then !== 'function') return tell(value);\n"
-    "    return value.then(tell, (error) => fail('Error in async main function:', error));\n"
+    "    return Promise.resolve(value).then(tell, (error) => fail('Error in async main function:', error));\n"
     "  };\n"
     "})(typeof main === 'function' ? main : undefined, module.exports) };\n";
 

@@ -376,6 +376,7 @@ def test_what_python_programs_find(door):
     ("import fs from 'node:fs'; export function main() { return typeof fs.readFileSync }", "function"),
     ("function main() { return [NaN, 'é'] }", [None, "é"]),
     ("function main() { return 1 } // the last line is a comment", 1),
+    ("function main() { return { then(take) { take(9) } } }", 9),
 ])
 def test_values_of_node(door, code, expected):
     assert value(run(door, code, "nodejs", arguments=None)) == expected
