@@ -87,6 +87,29 @@ def test_what_is_not_set_up_says_what_is_missing(nothing_left):
         assert done.status == 125 and text in done.errors, (backend, done)
 
 
+SSH = {"ssh_isolation": "namespace", "ssh_host": "h"}
+ALIYUN = {"AGENTRUN_ACCESS_KEY_ID": "LTAIx", "AGENTRUN_ACCESS_KEY_SECRET": "secret-of-it"}
+HTTP = "must begin with https:// (http:// only for this machine)"
+
+
+@pytest.mark.parametrize("backend,settings,text", [
+    ("ssh", SSH, "SSH username is required"),
+    ("ssh", {**SSH, "ssh_username": "u"}, "Either password or private_key must be provided"),
+    ("self_managed", {"self_managed_endpoint": "ftp://x"}, "Invalid endpoint format: ftp://x. Must start with http:// or https://"),
+    ("aliyun_codeinterpreter", {**ALIYUN, "AGENTRUN_ACCESS_KEY_ID": "AKIA"}, "must start with LTAI"),
+    ("aliyun_codeinterpreter", ALIYUN, "Account ID is required"),
+    ("aliyun_codeinterpreter", {**ALIYUN, "AGENTRUN_ACCOUNT_ID": "1", "AGENTRUN_REGION": "eu-1"}, "region must be one of cn-hangzhou"),
+    ("aliyun_codeinterpreter", {**ALIYUN, "AGENTRUN_ACCOUNT_ID": "1", "AGENTRUN_DATA_ENDPOINT": "http://far.test"}, HTTP),
+    ("e2b", {"E2B_API_KEY": "e2b_00", "E2B_SANDBOX_URL": "http://far.test"}, "CORDON_E2B_SANDBOX_URL " + HTTP),
+    ("ucloud_agent_sandbox", {"UCLOUD_SANDBOX_API_KEY": "k", "UCLOUD_SANDBOX_API_URL": "http://far.test"}, HTTP),
+    ("createos", {"CREATEOS_API_KEY": "k", "CREATEOS_SANDBOX_BASE_URL": "http://far.test"}, "CORDON_CREATEOS_BASE_URL " + HTTP),
+    ("tenki", {"TENKI_API_KEY": "tk_1", "TENKI_PROJECT_ID": "p", "TENKI_API_URL": "http://far.test"}, "CORDON_TENKI_API_URL " + HTTP),
+])
+def test_what_is_set_up_wrongly_is_said_in_the_documented_words(nothing_left, backend, settings, text):
+    done = cli("conformance", backend, "--live", **settings)
+    assert done.status == 125 and text in done.errors, done
+
+
 def test_tenki_demands_a_project_unless_told_otherwise(nothing_left):
     done = cli("conformance", "tenki", "--live", TENKI_API_KEY="tk_1234")
     assert "project_id is required" in done.errors

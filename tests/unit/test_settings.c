@@ -444,6 +444,87 @@ static void what_an_alias_became_stays_what_it_is(void **state)
     cordon_settings_free(s);
 }
 
+/* The names that RAGFlow, Langflow and the vendors document for the places elsewhere, from their pages. */
+static void names_of_remote_backends_settings_act(void **state)
+{
+    static const struct {
+        const char *pair;
+        enum cordon_setting id;
+        const char *text; /* NULL: a number */
+        int64_t number;
+    } rows[] = {{"SSH_HOST=box", CORDON_SET_SSH_HOST, "box", 0},
+                {"SSH_USERNAME=me", CORDON_SET_SSH_USERNAME, "me", 0},
+                {"SSH_PASSWORD=p4ssw0rd", CORDON_SET_SSH_PASSWORD, "p4ssw0rd", 0},
+                {"SSH_PRIVATE_KEY=/k", CORDON_SET_SSH_PRIVATE_KEY, "/k", 0},
+                {"SSH_PRIVATE_KEY_PATH=/k", CORDON_SET_SSH_PRIVATE_KEY_PATH, "/k", 0},
+                {"SSH_PASSPHRASE=secret-words", CORDON_SET_SSH_PASSPHRASE, "secret-words", 0},
+                {"SSH_KNOWN_HOSTS=/h", CORDON_SET_SSH_KNOWN_HOSTS, "/h", 0},
+                {"RAGFLOW_SSH_KNOWN_HOSTS=/h", CORDON_SET_SSH_KNOWN_HOSTS, "/h", 0},
+                {"SSH_PYTHON_BIN=py", CORDON_SET_SSH_PYTHON_BIN, "py", 0},
+                {"SSH_NODE_BIN=nodejs", CORDON_SET_SSH_NODE_BIN, "nodejs", 0},
+                {"SSH_WORK_DIR=/w", CORDON_SET_SSH_WORK_DIR, "/w", 0},
+                {"SANDBOX_EXECUTOR_MANAGER_URL=http://m:1", CORDON_SET_SELF_MANAGED_ENDPOINT, "http://m:1", 0},
+                {"E2B_API_KEY=e2b_1234567890", CORDON_SET_E2B_API_KEY, "e2b_1234567890", 0},
+                {"E2B_ACCESS_TOKEN=sk_1234567890", CORDON_SET_E2B_API_KEY, "sk_1234567890", 0},
+                {"E2B_DOMAIN=d.test", CORDON_SET_E2B_SERVICE_DOMAIN, "d.test", 0},
+                {"E2B_API_URL=https://a.test", CORDON_SET_E2B_API_URL, "https://a.test", 0},
+                {"E2B_SANDBOX_URL=https://s.test", CORDON_SET_E2B_SANDBOX_URL, "https://s.test", 0},
+                {"E2B_TEMPLATE=t", CORDON_SET_E2B_TEMPLATE, "t", 0},
+                {"TENKI_API_KEY=tk_1234567890", CORDON_SET_TENKI_API_KEY, "tk_1234567890", 0},
+                {"TENKI_AUTH_TOKEN=tk_1234567890", CORDON_SET_TENKI_API_KEY, "tk_1234567890", 0},
+                {"TENKI_API_URL=https://t.test", CORDON_SET_TENKI_API_URL, "https://t.test", 0},
+                {"TENKI_API_ENDPOINT=https://t.test", CORDON_SET_TENKI_API_URL, "https://t.test", 0},
+                {"TENKI_PROJECT_ID=p", CORDON_SET_TENKI_PROJECT_ID, "p", 0},
+                {"TENKI_IMAGE=i", CORDON_SET_TENKI_IMAGE, "i", 0},
+                {"UCLOUD_SANDBOX_API_KEY=uc_1234567890", CORDON_SET_UCLOUD_SANDBOX_API_KEY, "uc_1234567890", 0},
+                {"UCLOUD_SANDBOX_REGION=cn-sh", CORDON_SET_UCLOUD_SANDBOX_REGION, "cn-sh", 0},
+                {"UCLOUD_SANDBOX_DOMAIN=d.test", CORDON_SET_UCLOUD_SANDBOX_DOMAIN, "d.test", 0},
+                {"UCLOUD_SANDBOX_API_URL=https://u.test", CORDON_SET_UCLOUD_SANDBOX_API_URL, "https://u.test", 0},
+                {"UCLOUD_SANDBOX_URL=https://u.test", CORDON_SET_UCLOUD_SANDBOX_URL, "https://u.test", 0},
+                {"UCLOUD_SANDBOX_TEMPLATE=t", CORDON_SET_UCLOUD_SANDBOX_TEMPLATE, "t", 0},
+                {"AGENTRUN_ACCESS_KEY_ID=LTAIx", CORDON_SET_AGENTRUN_ACCESS_KEY_ID, "LTAIx", 0},
+                {"AGENTRUN_ACCESS_KEY_SECRET=secret-of-it", CORDON_SET_AGENTRUN_ACCESS_KEY_SECRET, "secret-of-it", 0},
+                {"AGENTRUN_SECURITY_TOKEN=token-of-it", CORDON_SET_AGENTRUN_SECURITY_TOKEN, "token-of-it", 0},
+                {"AGENTRUN_ACCOUNT_ID=12", CORDON_SET_AGENTRUN_ACCOUNT_ID, "12", 0},
+                {"AGENTRUN_REGION=cn-beijing", CORDON_SET_AGENTRUN_REGION, "cn-beijing", 0},
+                {"AGENTRUN_DATA_ENDPOINT=https://d.test", CORDON_SET_AGENTRUN_DATA_ENDPOINT, "https://d.test", 0},
+                {"CREATEOS_SANDBOX_API_KEY=cos_1234567890", CORDON_SET_CREATEOS_API_KEY, "cos_1234567890", 0},
+                {"CREATEOS_API_KEY=cos_1234567890", CORDON_SET_CREATEOS_API_KEY, "cos_1234567890", 0},
+                {"CREATEOS_SANDBOX_BASE_URL=https://c.test", CORDON_SET_CREATEOS_BASE_URL, "https://c.test", 0},
+                {"CREATEOS_SANDBOX_ROOTFS=r", CORDON_SET_CREATEOS_ROOTFS, "r", 0},
+                {"CREATEOS_SANDBOX_SHAPE=s", CORDON_SET_CREATEOS_SHAPE, "s", 0},
+                {"SSH_PORT=2222", CORDON_SET_SSH_PORT, NULL, 2222},
+                {"SSH_TIMEOUT=77", CORDON_SET_SSH_TIMEOUT_S, NULL, 77},
+                {"SSH_MAX_OUTPUT_BYTES=2048", CORDON_SET_SSH_MAX_OUTPUT_BYTES, NULL, 2048},
+                {"SSH_MAX_ARTIFACTS=0", CORDON_SET_SSH_MAX_ARTIFACTS, NULL, 0},
+                {"SSH_MAX_ARTIFACT_BYTES=2048", CORDON_SET_SSH_MAX_ARTIFACT_BYTES, NULL, 2048},
+                {"SANDBOX_EXECUTOR_MANAGER_TIMEOUT=1m5s", CORDON_SET_SELF_MANAGED_TIMEOUT_S, NULL, 65},
+                {"E2B_TIMEOUT=77", CORDON_SET_E2B_TIMEOUT_S, NULL, 77},
+                {"TENKI_TIMEOUT=77", CORDON_SET_TENKI_TIMEOUT_S, NULL, 77},
+                {"TENKI_ALLOW_OUTBOUND=true", CORDON_SET_TENKI_ALLOW_OUTBOUND, NULL, 1},
+                {"UCLOUD_SANDBOX_ALLOW_INTERNET_ACCESS=true", CORDON_SET_UCLOUD_SANDBOX_ALLOW_INTERNET_ACCESS, NULL, 1},
+                {"UCLOUD_SANDBOX_INSECURE_HTTP=true", CORDON_SET_UCLOUD_SANDBOX_INSECURE_HTTP, NULL, 1},
+                {"UCLOUD_SANDBOX_EXECUTION_TIMEOUT=77", CORDON_SET_UCLOUD_SANDBOX_EXECUTION_TIMEOUT_S, NULL, 77},
+                {"UCLOUD_SANDBOX_TIMEOUT=77", CORDON_SET_UCLOUD_SANDBOX_TIMEOUT_S, NULL, 77},
+                {"UCLOUD_SANDBOX_MAX_OUTPUT_BYTES=2048", CORDON_SET_UCLOUD_SANDBOX_MAX_OUTPUT_BYTES, NULL, 2048},
+                {"UCLOUD_SANDBOX_MAX_ARTIFACTS=0", CORDON_SET_UCLOUD_SANDBOX_MAX_ARTIFACTS, NULL, 0},
+                {"UCLOUD_SANDBOX_MAX_ARTIFACT_BYTES=2048", CORDON_SET_UCLOUD_SANDBOX_MAX_ARTIFACT_BYTES, NULL, 2048},
+                {"LANGFLOW_SANDBOX_CREATEOS_ACCEPT_EGRESS_EXCEPTIONS=yes", CORDON_SET_CREATEOS_ACCEPT_EGRESS_EXCEPTIONS,
+                 NULL, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cordon_settings *s = load_settings(rows[i].pair, NULL);
+        bool flag = cordon_setting_rows[rows[i].id].type == CORDON_SETTING_BOOL;
+        if (rows[i].text)
+            assert_string_equal(cordon_settings_string(s, CORDON_DOOR_NATIVE, rows[i].id), rows[i].text);
+        else if (flag)
+            assert_true(cordon_settings_bool(s, CORDON_DOOR_NATIVE, rows[i].id));
+        else
+            assert_int_equal(number(s, CORDON_DOOR_NATIVE, rows[i].id), rows[i].number);
+        cordon_settings_free(s);
+    }
+}
+
 static void a_trial_is_seen_until_its_end(void **state)
 {
     const char *stored[] = {"CORDON_PIDS=51", NULL}, *tried[] = {"CORDON_PIDS=52", NULL};
@@ -516,6 +597,7 @@ int main(void)
         cmocka_unit_test(a_bad_stored_value_changes_nothing),
         cmocka_unit_test(an_overridden_stored_value_is_checked_all_the_same),
         cmocka_unit_test(what_an_alias_became_stays_what_it_is),
+        cmocka_unit_test(names_of_remote_backends_settings_act),
         cmocka_unit_test(a_trial_is_seen_until_its_end),
         cmocka_unit_test(secrets_are_masked_wherever_they_were_set),
         cmocka_unit_test(texts_of_a_replaced_version_stay_valid),
