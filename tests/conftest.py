@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 from lib import backends, host, pace, vmimage
+from lib import lab as network
 from lib.backends import LONG
 from lib.daemon import BIN, PREFIX
 from lib.pace import stretched
@@ -106,6 +107,16 @@ def one_of_each():
         for each in made.values():
             each.close()
             ROOTS.update(each.roots)
+
+
+@pytest.fixture(scope="module")
+def lab(nothing_left):
+    """A network of the module's own with servers in it, for guests to reach (lib/lab.py)."""
+    why = network.usable()
+    if why:
+        pytest.skip(why)
+    with network.Lab() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

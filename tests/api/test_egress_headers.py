@@ -10,22 +10,12 @@ from concurrent.futures import ThreadPoolExecutor as Pool
 
 import pytest
 from lib import host
-from lib import lab as network
 from lib.daemon import start_fails
 
 SECRET = "Bearer s3cr3t-value-0f61"
 HEADERS = {"allowed.test": {"X-Key": SECRET}}
 RULES = ["allowed.test", "pypi.test", "npm.test"]
 FETCH = "import urllib.request as u\ndef get(url, **headers): return u.urlopen(u.Request(url, headers=headers), timeout=8).read()\n"
-
-
-@pytest.fixture(scope="module")
-def lab(nothing_left):
-    why = network.usable()
-    if why:
-        pytest.skip(why)
-    with network.Lab() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -3,17 +3,7 @@
 
 import pytest
 from lib import host
-from lib import lab as network
 from lib.daemon import Daemon
-
-
-@pytest.fixture(scope="module")
-def lab(nothing_left):
-    why = network.usable()
-    if why:
-        pytest.skip(why)
-    with network.Lab() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import os
 import subprocess
 
 import pytest
-from lib import lab as network
 from lib import vms
 from lib.daemon import BIN
 from lib.guest import Guest
@@ -19,15 +18,6 @@ pytestmark = [
     pytest.mark.skipif(not os.access("/usr/bin/qemu-system-x86_64", os.X_OK), reason="needs QEMU: apt-get install qemu-system-x86"),
     pytest.mark.skipif(not os.path.exists("/dev/net/tun"), reason="needs /dev/net/tun"),
 ]
-
-
-@pytest.fixture(scope="module")
-def lab(nothing_left):
-    why = network.usable()
-    if why:
-        pytest.skip(why)
-    with network.Lab() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,13 @@ from lib.lab import ALLOWED, UNLISTED
 
 
 @pytest.fixture(scope="module")
-def lab(nothing_left):
-    why = network.usable()
-    if why:
-        pytest.skip(why)
-    with network.Lab() as made:
-        command = ["nsenter", "-t", str(made.world), "-n", BIN, "probe-server", f"{ALLOWED}:9000", f"{UNLISTED}:9000"]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        yield made
-        server.kill()
-        server.wait()
+def lab(lab):
+    """The network, and in it the servers that a backend is verified against."""
+    command = ["nsenter", "-t", str(lab.world), "-n", BIN, "probe-server", f"{ALLOWED}:9000", f"{UNLISTED}:9000"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    yield lab
+    server.kill()
+    server.wait()
 
 
 TARGETS = {

@@ -59,15 +59,6 @@ def ask(name, kind, server=('198.18.0.53', 53), tcp=False, raw=None):
 
 
 @pytest.fixture(scope="module")
-def lab(nothing_left):
-    why = network.usable()
-    if why:
-        pytest.skip(why)
-    with network.Lab() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def guest(host_backend, lab):
     """A backend whose guests are in the lab, and what its servers saw."""
     with lab.daemon(**host_backend.settings(), egress_connections=600) as daemon:
