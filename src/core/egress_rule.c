@@ -163,6 +163,13 @@ static const char *find_special(const struct special *list, size_t count, const 
     return NULL;
 }
 
+/* In whatever network: an IPv4 address behind a router that tunnels to it. */
+static bool is_isatap(const struct cordon_egress_address *address)
+{
+    const uint8_t *id = address->bytes + 8;
+    return !cordon_egress_address_is_v4(address) && (id[0] & 0xfd) == 0 && id[1] == 0 && id[2] == 0x5e && id[3] == 0xfe;
+}
+
 const char *cordon_egress_address_special(const struct cordon_egress_address *address)
 {
 #ifdef CORDON_WEAKEN_SPECIAL
@@ -170,6 +177,8 @@ const char *cordon_egress_address_special(const struct cordon_egress_address *ad
 #endif
     if (!cordon_egress_address_is_v4(address) && (address->bytes[0] & 0xe0) != 0x20)
         return find_special(not_global, sizeof not_global / sizeof *not_global, address);
+    if (is_isatap(address))
+        return "ISATAP";
     return find_special(specials, SPECIALS, address);
 }
 

@@ -186,10 +186,15 @@ static bool look(struct cordon_connection *connection)
             break;
         }
         connection->passed = true;
+        if (connection->state == CORDON_RELAYING)
+            cordon_timer_cancel(loop_of(connection), &connection->timer);
         return true;
     }
-    if (r == 0)
+    if (r == 0) {
+        if (connection->in.size && connection->state == CORDON_RELAYING && !connection->timer.armed)
+            cordon_timer_arm(loop_of(connection), &connection->timer, LOOK_US); /* it has begun: it has to go on */
         return true;
+    }
     if (r == -EPIPE && !connection->in.size && connection->state == CORDON_LOOKING) {
         cordon_connection_end(connection); /* somebody looked whether the port is open */
         return false;
@@ -271,12 +276,18 @@ void cordon_connection_upgrade(struct cordon_connection *connection)
         cordon_timer_arm(loop_of(connection), &connection->timer, UPGRADE_US);
 }
 
+/* Its server stands already, and what the guest says is not yet known for what it is. */
+static bool is_held_back(const struct cordon_connection *connection)
+{
+    return connection->state == CORDON_RELAYING && !connection->passed && !connection->intercept;
+}
+
 static void on_due(struct cordon_timer *timer)
 {
     struct cordon_connection *connection = CORDON_OWNER(struct cordon_connection, timer, timer);
     if (connection->state == CORDON_ASKING || cordon_intercept_lingers(connection))
         cordon_connection_end(connection);
-    else if (connection->state == CORDON_LOOKING)
+    else if (connection->state == CORDON_LOOKING || is_held_back(connection))
         cordon_connection_cut(connection, true, NULL, "it named no host in time");
     else if (connection->state == CORDON_CONNECTING)
         cordon_connect_event(connection);

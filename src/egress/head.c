@@ -200,15 +200,58 @@ enum cordon_head cordon_head_read(const char *data, size_t size, struct cordon_h
     return *why ? CORDON_HEAD_BAD : CORDON_HEAD_READ;
 }
 
+static bool starts_known_method(const char *word, size_t size)
+{
+    static const char *const methods[] = {"GET",     "HEAD",  "POST",  "PUT",    "DELETE",
+                                          "OPTIONS", "PATCH", "TRACE", "CONNECT"};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (size <= strlen(methods[i]) && strncasecmp(word, methods[i], size) == 0)
+            return true;
+    return false;
+}
+
+/* Any word in capitals may be a method. Other protocols' first words are in small letters or have no space behind. */
+static bool may_be_method(const char *word, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (!isupper((unsigned char)word[i]) && word[i] != '-')
+            return starts_known_method(word, size);
+    return size <= METHOD_MAX;
+}
+
+static bool names_http(const char *line, size_t size)
+{
+    for (size_t i = 0; i + 5 <= size; i++)
+        if (strncasecmp(line + i, "HTTP/", 5) == 0)
+            return true;
+    return false;
+}
+
+/* SMTP's "EHLO name" begins like a request, too: the whole line tells. */
+static enum cordon_head guess_line(const char *line, size_t size)
+{
+    const char *end = memchr(line, '\n', size);
+    if (end)
+        return names_http(line, (size_t)(end - line)) ? CORDON_HEAD_READ : CORDON_HEAD_BAD;
+    for (size_t i = 0; i < size; i++)
+        if (iscntrl((unsigned char)line[i]) && line[i] != '\t' && line[i] != '\r')
+            return CORDON_HEAD_BAD;
+    return size < CORDON_HEAD_MAX ? CORDON_HEAD_MORE : CORDON_HEAD_READ;
+}
+
 enum cordon_head cordon_head_guess(const char *data, size_t size)
 {
-    size_t length = 0;
-    while (length < size && length <= METHOD_MAX && isascii((unsigned char)data[length]) &&
-           isupper((unsigned char)data[length]))
+    size_t at = 0, length = 0;
+    while (at < size && (data[at] == '\r' || data[at] == '\n'))
+        at++;
+    const char *word = data + at;
+    while (at + length < size && (isalpha((unsigned char)word[length]) || word[length] == '-'))
         length++;
-    if (length == size && length <= METHOD_MAX)
+    if (!may_be_method(word, length))
+        return CORDON_HEAD_BAD;
+    if (at + length == size)
         return CORDON_HEAD_MORE;
-    return length && length <= METHOD_MAX && data[length] == ' ' ? CORDON_HEAD_READ : CORDON_HEAD_BAD;
+    return length && (word[length] == ' ' || word[length] == '\t') ? guess_line(word, size - at) : CORDON_HEAD_BAD;
 }
 
 static const struct cordon_egress_header *header_of(const struct cordon_egress_policy *policy, size_t *i,

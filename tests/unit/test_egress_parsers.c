@@ -285,7 +285,18 @@ static void a_head_goes_on_for_one_request(void **state)
 static void guesses_wait_for_what_may_be_a_method(void **state)
 {
     assert_int_equal(cordon_head_guess("GE", 2), CORDON_HEAD_MORE);
-    assert_int_equal(cordon_head_guess("GET ", 4), CORDON_HEAD_READ);
+    assert_int_equal(cordon_head_guess("GET ", 4), CORDON_HEAD_MORE);
+    assert_int_equal(cordon_head_guess("GET / HTTP/1.1\r\n", 16), CORDON_HEAD_READ);
+    assert_int_equal(cordon_head_guess("\r\n\nGET / HTTP/1.1\r\n", 19), CORDON_HEAD_READ);
+    assert_int_equal(cordon_head_guess("\r\n", 2), CORDON_HEAD_MORE);
+    assert_int_equal(cordon_head_guess("ge", 2), CORDON_HEAD_MORE);
+    assert_int_equal(cordon_head_guess("get\t/\thttp/1.1\n", 15), CORDON_HEAD_READ);
+    assert_int_equal(cordon_head_guess("PRI * HTTP/2.0\r\n", 16), CORDON_HEAD_READ);
+    assert_int_equal(cordon_head_guess("M-SEARCH * HTTP/1.1\r\n", 21), CORDON_HEAD_READ);
+    assert_int_equal(cordon_head_guess("EHLO me\r\n", 9), CORDON_HEAD_BAD);
+    assert_int_equal(cordon_head_guess("AB \x01", 4), CORDON_HEAD_BAD);
+    assert_int_equal(cordon_head_guess("hello", 5), CORDON_HEAD_BAD);
+    assert_int_equal(cordon_head_guess("pi", 2), CORDON_HEAD_BAD);
     assert_int_equal(cordon_head_guess("SSH-2.0", 7), CORDON_HEAD_BAD);
     assert_int_equal(cordon_head_guess("\x00\x00", 2), CORDON_HEAD_BAD);
     assert_int_equal(cordon_head_guess(" GET", 4), CORDON_HEAD_BAD);
