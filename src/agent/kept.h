@@ -91,7 +91,7 @@ struct cordon_kept_stream {
     bool ended;   /* its last frame was sent */
     bool closing; /* the host is done; what it wrote is still on its way */
     bool kill_on_close;
-    bool told; /* BEGAN was sent */
+    bool told; /* BEGAN was sent; OF_PORT: PORT, and it is relayed */
     int64_t window;
     struct cordon_buf in[CORDON_KEPT_INS]; /* written by the host; a worker has the first */
     bool in_end[CORDON_KEPT_INS];

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection to a port that code listens on: made here, in the guest's network namespace, and passed to the host. */
+/*
+ * A connection to a port that code listens on: made here, in the guest's network namespace, and passed to the host. Out
+ * of a virtual machine no descriptor can be passed: there the agent relays it. PORT says that it stands; then OUTPUT
+ * (stdout) is what the code sends, within the stream's window, and WRITE (stdin) what goes to it; DONE is the code's
+ * end.
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -49,8 +54,6 @@ void cordon_kept_port_open(struct cordon_kept *kept, struct cordon_kept_stream *
     stream->port = port;
     if (port == 0 || port > 65535)
         cordon_kept_fail(kept, stream, EINVAL, "a port is a number from 1 to 65535");
-    else if (cordon_vm.on) /* a descriptor does not leave it */
-        cordon_kept_fail(kept, stream, EOPNOTSUPP, "ports of a virtual machine can't be connected to");
     else
         try_next(kept, stream, ECONNREFUSED);
 }
@@ -71,24 +74,105 @@ static void hand_over(struct cordon_kept *kept, struct cordon_kept_stream *strea
     stream->ended = true;
 }
 
+/* --- relayed --- */
+
+static void end_relay(struct cordon_kept *kept, struct cordon_kept_stream *stream)
+{
+    cordon_close(&stream->fd);
+    stream->taken[0] += (uint32_t)stream->in[0].size; /* nobody reads it any more */
+    cordon_buf_done(&stream->in[0]);
+    stream->in_end[0] = false;
+    if (!stream->closing)
+        cordon_kept_send(kept, CORDON_FRAME_DONE, stream->id, NULL, 0);
+    stream->ended = true;
+}
+
+static bool may_read(const struct cordon_kept *kept, const struct cordon_kept_stream *stream)
+{
+    return !stream->closing && stream->window > 1 && cordon_kept_has_room(kept);
+}
+
+static void relay_out(struct cordon_kept *kept, struct cordon_kept_stream *stream)
+{
+    char payload[1 + CORDON_RING_CHUNK] = {CORDON_OUTPUT_STDOUT};
+    size_t room = (uint64_t)stream->window - 1 < CORDON_RING_CHUNK ? (size_t)stream->window - 1 : CORDON_RING_CHUNK;
+    ssize_t n = recv(stream->fd, payload + 1, room, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) { /* its end, or that of its program */
+        end_relay(kept, stream);
+        return;
+    }
+    cordon_kept_send(kept, CORDON_FRAME_OUTPUT, stream->id, payload, (uint32_t)(1 + n));
+    stream->window -= 1 + n;
+}
+
+static void relay_in(struct cordon_kept *kept, struct cordon_kept_stream *stream)
+{
+    while (stream->in[0].size) {
+        ssize_t n = send(stream->fd, stream->in[0].data, stream->in[0].size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n < 0) {
+            end_relay(kept, stream);
+            return;
+        }
+        stream->taken[0] += (uint32_t)n;
+        cordon_buf_consume(&stream->in[0], (size_t)n);
+    }
+    if (!stream->in_end[0])
+        return;
+    stream->in_end[0] = false;
+    (void)shutdown(stream->fd, SHUT_WR); /* what it still sends is read */
+}
+
+static void on_relayed(struct cordon_kept *kept, void *object, short events)
+{
+    struct cordon_kept_stream *stream = object;
+    if (stream->kind != CORDON_KEPT_OF_PORT || stream->fd < 0 || !stream->told)
+        return;
+    if (events & POLLOUT)
+        relay_in(kept, stream);
+    if (stream->fd >= 0 && events & (POLLIN | POLLHUP | POLLERR) && may_read(kept, stream))
+        relay_out(kept, stream);
+}
+
+static void begin_relay(struct cordon_kept *kept, struct cordon_kept_stream *stream)
+{
+    cordon_kept_send(kept, CORDON_FRAME_PORT, stream->id, NULL, 0);
+    stream->told = true;
+}
+
+static void watch_relay(struct cordon_kept *kept, struct cordon_kept_stream *stream)
+{
+    bool writes = stream->in[0].size || stream->in_end[0];
+    short events = (short)((may_read(kept, stream) ? POLLIN : 0) | (writes ? POLLOUT : 0));
+    if (events) /* else its end would be told again and again, to nobody */
+        cordon_kept_watch(kept, stream->fd, events, on_relayed, stream);
+}
+
 static void on_connected(struct cordon_kept *kept, void *object, short events)
 {
     struct cordon_kept_stream *stream = object;
     int error = 0;
     socklen_t size = sizeof error;
     (void)events;
-    if (stream->kind != CORDON_KEPT_OF_PORT || stream->fd < 0)
+    if (stream->kind != CORDON_KEPT_OF_PORT || stream->fd < 0 || stream->told)
         return;
     if (getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
         error = errno;
     if (error)
         try_next(kept, stream, error);
+    else if (cordon_vm.on)
+        begin_relay(kept, stream);
     else
         hand_over(kept, stream);
 }
 
 void cordon_kept_port_watch(struct cordon_kept *kept, struct cordon_kept_stream *stream)
 {
-    if (stream->fd >= 0 && kept->channel >= 0 && kept->out.size == 0)
+    if (stream->fd >= 0 && stream->told)
+        watch_relay(kept, stream);
+    else if (stream->fd >= 0 && kept->channel >= 0 && kept->out.size == 0)
         cordon_kept_watch(kept, stream->fd, POLLOUT, on_connected, stream);
 }

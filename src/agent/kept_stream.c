@@ -111,6 +111,8 @@ static int in_of(const struct cordon_kept_stream *stream, uint32_t to)
 {
     if (stream->kind == CORDON_KEPT_OF_WORKER)
         return to == CORDON_TO_FILE ? 0 : -1;
+    if (stream->kind == CORDON_KEPT_OF_PORT) /* one that is relayed */
+        return to == CORDON_TO_STDIN && stream->told ? 0 : -1;
     if (stream->kind != CORDON_KEPT_OF_EXEC)
         return -1;
     return to == CORDON_TO_STDIN ? CORDON_KEPT_IN_STDIN : to == CORDON_TO_CHANNEL ? CORDON_KEPT_IN_CHANNEL : -1;
@@ -198,6 +200,8 @@ static void free_stream(struct cordon_kept_stream *stream)
 
 static bool still_writes(const struct cordon_kept_stream *stream)
 {
+    if (stream->kind == CORDON_KEPT_OF_PORT)
+        return stream->fd >= 0 && stream->in[0].size;
     if (!stream->exec || stream->ended || !(stream->exec->running || stream->exec->starting))
         return false;
     for (int i = 0; i < CORDON_KEPT_INS; i++)

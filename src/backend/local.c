@@ -92,6 +92,5 @@ const struct cordon_backend cordon_backend_local = {
     .run_close = cordon_guest_run_close,
     .guest_create = cordon_kept_create,
     .guest_adopt = cordon_kept_adopt,
-    .guest_port = cordon_kept_port,
     CORDON_KEPT_OPERATIONS,
 };

@@ -463,6 +463,8 @@ int cordon_kept_port(struct cordon_guest_handle *guest, uint16_t port, int cance
 {
     struct cordon_buf fields = CORDON_BUF_INIT(64);
     int fd = -1;
+    if (guest->machine)
+        return cordon_kept_port_relay(guest, port, cancel_fd, ret, err);
     (void)cordon_field_put_u32(&fields, CORDON_FIELD_PORT, port); /* failures stick in fields.failed */
     int r = ask(guest, CORDON_KEPT_OP_PORT, &fields, cancel_fd, take_port, &fd, err);
     cordon_buf_done(&fields);

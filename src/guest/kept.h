@@ -124,12 +124,17 @@ int cordon_kept_execs(struct cordon_guest_handle *guest,
                       struct cordon_error *err);
 int cordon_kept_port(struct cordon_guest_handle *guest, uint16_t port, int cancel_fd, int *ret,
                      struct cordon_error *err);
+int cordon_kept_port_relay(struct cordon_guest_handle *guest, uint16_t port, int cancel_fd, int *ret,
+                           struct cordon_error *err); /* kept_port.c: the same, of a virtual machine */
 int cordon_kept_open(struct cordon_guest_handle *guest, const struct cordon_operation *operation,
                      struct cordon_stream **ret, struct cordon_error *err);
 int cordon_kept_stream_next(struct cordon_stream *stream, int timeout_ms, struct cordon_stream_event *event,
                             struct cordon_error *err);
 int cordon_kept_stream_write(struct cordon_stream *stream, enum cordon_stream_to to, const void *data, size_t size,
                              struct cordon_error *err);
+/* As much of it as the guest takes in now: how much, 0: none until event_fd says so, negative with err. */
+ssize_t cordon_kept_stream_offer(struct cordon_stream *stream, enum cordon_stream_to to, const void *data, size_t size,
+                                 struct cordon_error *err);
 int cordon_kept_stream_control(struct cordon_stream *stream, enum cordon_control control, uint32_t value,
                                struct cordon_error *err);
 void cordon_kept_stream_close(struct cordon_stream *stream);
@@ -139,8 +144,8 @@ void cordon_kept_stream_close(struct cordon_stream *stream);
     .guest_release = cordon_kept_release, .guest_destroy = cordon_kept_destroy, .guest_pause = cordon_kept_pause,      \
     .guest_resume = cordon_kept_resume, .guest_condition = cordon_kept_condition, .guest_watch = cordon_kept_watch,    \
     .guest_running = cordon_kept_running, .guest_usage = cordon_kept_usage, .guest_network = cordon_kept_network,      \
-    .guest_egress = cordon_kept_egress, .guest_execs = cordon_kept_execs, .guest_open = cordon_kept_open,              \
-    .stream_next = cordon_kept_stream_next, .stream_write = cordon_kept_stream_write,                                  \
+    .guest_egress = cordon_kept_egress, .guest_execs = cordon_kept_execs, .guest_port = cordon_kept_port,              \
+    .guest_open = cordon_kept_open, .stream_next = cordon_kept_stream_next, .stream_write = cordon_kept_stream_write,  \
     .stream_control = cordon_kept_stream_control, .stream_close = cordon_kept_stream_close
 
 #endif

@@ -263,8 +263,10 @@ int cordon_kept_event(struct cordon_stream *stream, struct cordon_stream_event *
         event->disk_used = u64_at(&frame, 0);
         event->disk_total = u64_at(&frame, 8);
         return 1;
-    case CORDON_FRAME_DONE:
     case CORDON_FRAME_PORT:
+        event->type = stream->guest->machine ? CORDON_STREAM_STARTED : CORDON_STREAM_END;
+        return 1;
+    case CORDON_FRAME_DONE:
         event->type = CORDON_STREAM_END;
         return 1;
     case CORDON_FRAME_FAILED:

@@ -20,15 +20,15 @@ static bool is_windowed(uint8_t type)
     return type == CORDON_FRAME_OUTPUT || type == CORDON_FRAME_ENTRY || type == CORDON_FRAME_CHANGE;
 }
 
-static bool is_last(uint8_t type)
+static bool is_last(const struct cordon_guest_handle *guest, uint8_t type)
 {
     return type == CORDON_FRAME_DONE || type == CORDON_FRAME_FAILED || type == CORDON_FRAME_ENDED ||
-           type == CORDON_FRAME_PORT;
+           (type == CORDON_FRAME_PORT && !guest->machine);
 }
 
 /* What operations of a kind may say, as bits by type. */
 #define BIT(name) (1u << (CORDON_FRAME_##name - CORDON_FRAME_READY))
-static uint32_t allowed(uint32_t kind)
+static uint32_t allowed(const struct cordon_guest_handle *guest, uint32_t kind)
 {
     switch (kind) {
     case CORDON_OP_EXEC:
@@ -45,7 +45,7 @@ static uint32_t allowed(uint32_t kind)
     case CORDON_KEPT_OP_EXECS:
         return BIT(INFO) | BIT(DONE) | BIT(FAILED);
     case CORDON_KEPT_OP_PORT:
-        return BIT(PORT) | BIT(FAILED);
+        return BIT(PORT) | BIT(FAILED) | (guest->machine ? BIT(OUTPUT) | BIT(TAKEN) | BIT(DONE) : 0);
     default:
         return BIT(ENTRY) | BIT(DONE) | BIT(FAILED);
     }
@@ -82,18 +82,29 @@ static const char *count(struct cordon_stream *stream, const struct cordon_frame
     return NULL;
 }
 
+/* A connection to a port: with its socket, or, out of a virtual machine, relayed from here on. */
+static const char *take_port(struct cordon_guest_handle *guest, struct cordon_stream *stream)
+{
+    if (guest->machine && stream->began)
+        return "a second start";
+    if (guest->machine == (guest->pending_fd >= 0))
+        return guest->machine ? "a descriptor out of a virtual machine" : "a connection without its descriptor";
+    stream->began = true;
+    stream->port_fd = CORDON_TAKE_FD(guest->pending_fd);
+    return NULL;
+}
+
 static const char *queue(struct cordon_guest_handle *guest, struct cordon_stream *stream,
                          const struct cordon_frame *frame)
 {
     const char *wrong = count(stream, frame);
     if (wrong)
         return wrong;
-    if (frame->type == CORDON_FRAME_PORT) {
-        if (guest->pending_fd < 0)
-            return "a connection without its descriptor";
-        stream->port_fd = CORDON_TAKE_FD(guest->pending_fd);
-    }
-    stream->over = is_last(frame->type);
+    if (frame->type == CORDON_FRAME_PORT && (wrong = take_port(guest, stream)))
+        return wrong;
+    if (stream->kind == CORDON_KEPT_OP_PORT && !stream->began && frame->type != CORDON_FRAME_FAILED)
+        return "bytes of a connection that does not stand";
+    stream->over = is_last(guest, frame->type);
     if (cordon_frame_put(&stream->queue, frame->type, frame->exec, frame->payload, frame->length) < 0)
         return "more than can be kept";
     wake(stream);
@@ -116,7 +127,7 @@ static const char *take_for_stream(struct cordon_guest_handle *guest, const stru
     }
     if (!stream)
         return "a frame for no operation";
-    if (!(allowed(stream->kind) & 1u << (frame->type - CORDON_FRAME_READY)))
+    if (!(allowed(guest, stream->kind) & 1u << (frame->type - CORDON_FRAME_READY)))
         return "a frame that this operation does not have";
     if (frame->type == CORDON_FRAME_TAKEN)
         return take_window(stream, frame);

@@ -279,6 +279,17 @@ static ssize_t take_window(struct cordon_stream *stream, enum cordon_stream_to t
     return r < 0 ? r : (ssize_t)n;
 }
 
+ssize_t cordon_kept_stream_offer(struct cordon_stream *stream, enum cordon_stream_to to, const void *data, size_t size,
+                                 struct cordon_error *err)
+{
+    const char head = (char)to;
+    ssize_t n = take_window(stream, to, size, err);
+    if (n <= 0)
+        return n;
+    int r = cordon_kept_send_frame(stream->guest, CORDON_FRAME_WRITE, stream->id, &head, 1, data, (size_t)n, err);
+    return r < 0 ? r : n;
+}
+
 /* A file's writer is told why it can't be written, which the guest has said. */
 static int why_over(struct cordon_stream *stream, int r, struct cordon_error *err)
 {
@@ -300,26 +311,21 @@ int cordon_kept_stream_write(struct cordon_stream *stream, enum cordon_stream_to
                              struct cordon_error *err)
 {
     const char *at = data;
-    const char head = (char)to;
     uint64_t until_us = stream->cancel_fd < 0 ? until(WRITE_MS) : UINT64_MAX;
     while (size) {
-        ssize_t n = take_window(stream, to, size, err);
+        ssize_t n = cordon_kept_stream_offer(stream, to, at, size, err);
         if (n < 0)
             return why_over(stream, (int)n, err);
-        if (n == 0) {
-            int r = wait_for_event(stream, until_us);
-            if (r < 0)
-                return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "the client left");
-            if (r == 0)
-                return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_CONFLICT,
-                                   "nobody in the guest has read what was written for %d s", WRITE_MS / 1000);
-            continue;
-        }
-        int r = cordon_kept_send_frame(stream->guest, CORDON_FRAME_WRITE, stream->id, &head, 1, at, (size_t)n, err);
-        if (r < 0)
-            return r;
         at += n;
         size -= (size_t)n;
+        if (n > 0)
+            continue;
+        int r = wait_for_event(stream, until_us);
+        if (r < 0)
+            return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "the client left");
+        if (r == 0)
+            return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_CONFLICT,
+                               "nobody in the guest has read what was written for %d s", WRITE_MS / 1000);
     }
     return 0;
 }

@@ -3,12 +3,13 @@
 egress role does with connections has its suite in test_egress*.py, and what a hostile kernel could send is tried, without
 a machine, by tests/unit/test_nic.c."""
 
+import concurrent.futures
 import json
 import os
 import subprocess
 
 import pytest
-from lib import vms
+from lib import host, vms
 from lib.daemon import BIN
 from lib.guest import Guest
 from lib.lab import ALLOWED, ALLOWED6, METADATA, UNLISTED
@@ -158,8 +159,45 @@ def test_rules_of_a_kept_machine_change_while_it_lives(daemon):
         assert {row["name"] for row in log["log"]} >= {"allowed.test", "port.test"}, log
 
 
-def test_a_kept_machine_without_the_network_can_not_be_given_it(daemon):
-    with Guest(daemon, network=False) as guest:
+class Known(Guest):
+    """One that another door made."""
+
+    def __init__(self, client, known):
+        self.client, self.id = client, known
+
+
+ECHO = """
+import http.server
+class Echo(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.send_response(200)
+        self.send_header('Content-Length', self.headers['Content-Length'])
+        self.end_headers()
+        self.wfile.write(self.rfile.read(int(self.headers['Content-Length'])))
+http.server.ThreadingHTTPServer(('127.0.0.1', 8000), Echo).serve_forever()
+"""
+
+
+def test_a_kept_machine_without_the_network_can_not_be_given_it_and_has_its_ports(daemon):
+    wanted = {"templateID": "base", "timeout": 3000, "allow_internet_access": False}
+    made = daemon.request("POST", "/v2/sandboxes", wanted, headers={"X-API-Key": daemon.key}, timeout=vms.PATIENCE_S)
+    assert made.status == 201, made
+    guest = Known(daemon, made.json()["sandboxID"])
+    there, closed = ({"E2b-Sandbox-Id": guest.id, "E2b-Sandbox-Port": port} for port in ("8000", "8001"))
+    try:
         status, _, message = guest.refused("PUT", "/egress", RULES)
         assert status == 501 and "it has no device for it" in message
         assert guest.exec(["cat", "/proc/net/dev"], timeout=vms.PATIENCE_S)["stdout"].count(":") == 1
+        guest.put("/tmp/echo.py", ECHO.encode())
+        guest.exec(["sh", "-c", "python3 /tmp/echo.py >/tmp/log 2>&1 </dev/null &"], timeout=vms.PATIENCE_S)
+        assert host.wait_for(lambda: daemon.request("POST", "/", b"hello", headers=there).body == b"hello", 100, 0.5)
+        data = os.urandom(3 << 20)
+
+        def ask(_):
+            return daemon.request("POST", "/", data, headers=there, timeout=vms.PATIENCE_S).body
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            assert all(answer == data for answer in pool.map(ask, range(3)))
+        assert "port 8001 is not open" in daemon.request("GET", "/", headers=closed).body.decode()
+    finally:
+        guest.close()

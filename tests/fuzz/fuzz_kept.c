@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a taken-over agent of a kept guest may send to the gateway: frames against one stream of each kind, and the
- * events that are made of what was let through. The first byte is what of it was closed before.
+ * events that are made of what was let through. The first byte is what of it was closed before, and whether it is a
+ * virtual machine.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     guest.closing[KINDS + 1] = true;
     guest.closing[1] = *data & 1;
+    guest.machine = *data & 2;
     for (size_t left = size - 1; !wrong && (n = cordon_frame_parse(at, left, 1, &frame)) > 0;
          at += n, left -= (size_t)n)
         wrong = cordon_kept_take_frame(&guest, &frame);

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection to a port of a virtual machine, which no descriptor leaves: bytes go through its channel, as a program's
+ * do, and a thread of its own passes them on to a pair of sockets, of which the caller has one. Each end waits for the
+ * other: what the caller does not read is not asked for, and what the machine does not take in is not read of the
+ * caller.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "guest/kept.h"
+
+#define STACK (256u << 10)
+#define CONNECT_MS 10000 /* the guest's own loopback: as long as for any answer of a guest */
+
+struct relay {
+    struct cordon_stream *stream;
+    int sock;
+    struct cordon_bytes out; /* of the machine, not yet passed on; lies in the stream until its next event */
+    char in[16384];          /* of the caller */
+    size_t in_at, in_size;
+    bool in_ended, told; /* told: to the machine, which has all that the caller wrote */
+    bool deaf;           /* the caller reads no more */
+    bool over;
+};
+
+/* --- from the machine to the caller --- */
+
+static void pass_out(struct relay *relay)
+{
+    while (relay->out.size) {
+        ssize_t n = send(relay->sock, relay->out.data, relay->out.size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno == EAGAIN)
+            return;
+        relay->deaf = relay->deaf || (n < 0 && errno != EINTR);
+        relay->out.data += n > 0 ? n : 0;
+        relay->out.size -= relay->deaf ? relay->out.size : n > 0 ? (size_t)n : 0;
+    }
+}
+
+static void take_out(struct relay *relay)
+{
+    struct cordon_stream_event event;
+    while (!relay->over && !relay->out.size) {
+        int r = cordon_kept_stream_next(relay->stream, 0, &event, NULL);
+        if (r == 0)
+            return;
+        if (r < 0 || event.type == CORDON_STREAM_END)
+            relay->over = true;
+        else if (event.type == CORDON_STREAM_STDOUT)
+            relay->out = event.data;
+        pass_out(relay);
+    }
+}
+
+/* --- from the caller to the machine --- */
+
+static void pass_in(struct relay *relay)
+{
+    while (!relay->over && relay->in_at < relay->in_size) {
+        ssize_t n = cordon_kept_stream_offer(relay->stream, CORDON_TO_STDIN, relay->in + relay->in_at,
+                                             relay->in_size - relay->in_at, NULL);
+        if (n == 0)
+            return;
+        relay->over = relay->over || n < 0;
+        relay->in_at += n > 0 ? (size_t)n : 0;
+    }
+    if (!relay->in_ended || relay->told || relay->over)
+        return;
+    relay->told = true;
+    relay->over = cordon_kept_stream_control(relay->stream, CORDON_CONTROL_END, CORDON_TO_STDIN, NULL) < 0;
+}
+
+static void take_in(struct relay *relay)
+{
+    ssize_t n = recv(relay->sock, relay->in, sizeof relay->in, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    relay->in_at = 0;
+    relay->in_size = n > 0 ? (size_t)n : 0;
+    relay->in_ended = n <= 0;
+}
+
+/* --- the thread --- */
+
+/* A caller that is gone is looked at only where something is done about it, or it would be told again and again. */
+static void wait(struct relay *relay)
+{
+    bool reads = !relay->in_ended && relay->in_at == relay->in_size;
+    bool looks = reads || relay->out.size || relay->told;
+    struct pollfd fds[] = {
+        {.fd = relay->stream->event_fd, .events = POLLIN},
+        {.fd = looks ? relay->sock : -1, .events = (short)((reads ? POLLIN : 0) | (relay->out.size ? POLLOUT : 0))}};
+    eventfd_t count;
+    if (poll(fds, 2, -1) < 0)
+        return; /* interrupted: nothing was looked at */
+    if (fds[0].revents)
+        (void)eventfd_read(relay->stream->event_fd, &count); /* what it says is looked up by stream_next */
+    if (reads && fds[1].revents & (POLLIN | POLLHUP | POLLERR))
+        take_in(relay);
+    else if (relay->told && fds[1].revents & (POLLHUP | POLLERR))
+        relay->over = true; /* closed */
+}
+
+static void *run(void *object)
+{
+    struct relay *relay = object;
+    while (!relay->over) {
+        pass_out(relay);
+        take_out(relay);
+        pass_in(relay);
+        if (!relay->over)
+            wait(relay);
+    }
+    cordon_close(&relay->sock);
+    cordon_kept_stream_close(relay->stream);
+    free(relay);
+    return NULL;
+}
+
+static int start(struct relay *relay)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    (void)pthread_attr_init(&attr); /* can't fail on Linux */
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void)pthread_attr_setstacksize(&attr, STACK);
+    int r = -pthread_create(&thread, &attr, run, relay);
+    (void)pthread_attr_destroy(&attr);
+    return r;
+}
+
+/* --- its beginning --- */
+
+static int connect_stream(struct cordon_guest_handle *guest, uint16_t port, int cancel_fd, struct cordon_stream **ret,
+                          struct cordon_error *err)
+{
+    struct cordon_buf fields = CORDON_BUF_INIT(64);
+    struct cordon_stream_event event;
+    (void)cordon_field_put_u32(&fields, CORDON_FIELD_PORT, port); /* failures stick in fields.failed */
+    (void)cordon_field_put_u32(&fields, CORDON_FIELD_OPERATION, CORDON_KEPT_OP_PORT);
+    int r = cordon_kept_open_fields(guest, CORDON_KEPT_OP_PORT, &fields, cancel_fd, ret, err);
+    cordon_buf_done(&fields);
+    if (r < 0)
+        return r;
+    r = cordon_kept_stream_next(*ret, CONNECT_MS, &event, err);
+    if (r == 1 && event.type == CORDON_STREAM_STARTED) {
+        (*ret)->cancel_fd = -1; /* the caller's, who has a socket from now on */
+        return 0;
+    }
+    if (r >= 0)
+        r = cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE, "the guest %s did not answer within %d s", guest->id,
+                        CONNECT_MS / 1000);
+    cordon_kept_stream_close(*ret);
+    return r;
+}
+
+int cordon_kept_port_relay(struct cordon_guest_handle *guest, uint16_t port, int cancel_fd, int *ret,
+                           struct cordon_error *err)
+{
+    struct relay *relay = calloc(1, sizeof *relay);
+    int pair[2];
+    if (!relay)
+        return cordon_fail_errno(err, -ENOMEM, "connect to a port of the guest %s", guest->id);
+    int r = connect_stream(guest, port, cancel_fd, &relay->stream, err);
+    if (r < 0) {
+        free(relay);
+        return r;
+    }
+    r = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0 ? -errno : 0;
+    relay->sock = r < 0 ? -1 : pair[0];
+    if (r == 0 && (r = start(relay)) == 0) {
+        *ret = pair[1];
+        return 0;
+    }
+    if (relay->sock >= 0)
+        cordon_close(&pair[1]);
+    cordon_close(&relay->sock);
+    cordon_kept_stream_close(relay->stream);
+    free(relay);
+    return cordon_fail_errno(err, r, "connect to a port of the guest %s", guest->id);
+}
