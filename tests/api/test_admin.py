@@ -382,7 +382,24 @@ class TestRagflow:
         ({"provider_type": "none", "config": {"timeout": 601}}, "Field 'timeout' must be <= 600"),
     ])
     def test_wrong_forms(self, daemon, body, message):
-        assert sandbox(daemon, "POST", "config", body) == (400, {"code": 400, "message": message, "data": None})
+        for route in ("config", "test"):
+            assert sandbox(daemon, "POST", route, body) == (400, {"code": 400, "message": message, "data": None})
+
+    def test_what_only_the_whole_shows_is_told_as_of_the_provider(self, daemon):
+        form = {"provider_type": "local", "config": {"timeout": 600}}  # more than CORDON_MAX_TIMEOUT_S
+        status, body = sandbox(daemon, "POST", "config", form)
+        assert (status, body["code"], body["data"]) == (400, 400, None)
+        assert body["message"].startswith("Provider validation failed: CORDON_TIMEOUT_S") and "CORDON_MAX_TIMEOUT_S" in body["message"]
+        assert setting(daemon, "CORDON_TIMEOUT_S")["value"] == "30"
+
+    def test_the_words_of_a_test(self, daemon):
+        data = sandbox(daemon, "POST", "test", {"provider_type": "local", "config": {}})[1]["data"]
+        assert list(data) == ["success", "message", "details"]
+        assert list(data["details"]) == ["exit_code", "execution_time", "stdout", "stderr"]
+        assert re.fullmatch(r"Test PASSED \| Exit code: 0 \| Execution time: \d+\.\d\ds \| Output: .{1,200}", data["message"], re.S), data
+        told = data["details"]["stdout"]
+        assert "2 + 2 = 4" in told and "Math.sqrt(16) = 4.0" in told and "TEST_PASSED" in told and '"total": 4' in told
+        assert data["details"]["stderr"] == "" and data["details"]["execution_time"] > 0
 
     def test_saving_chooses_and_masks(self, fresh):
         status, body = sandbox(fresh, "GET", "config")

@@ -17,7 +17,7 @@ export async function open(options = {}) {
   const page = await context.newPage();
   page.setDefaultTimeout(40000);
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`));
-  page.on('console', (message) => { if (message.type() === 'error' && !/status of 4\d\d|net::ERR_(CONNECTION|EMPTY)/.test(message.text())) problems.push(`console: ${message.text()}`); });
+  page.on('console', (message) => { if (message.type() === 'error' && !/status of 4\d\d|net::ERR_/.test(message.text())) problems.push(`console: ${message.text()}`); });
   page.on('request', (request) => { if (!request.url().startsWith(base) && !/^(data|blob):/.test(request.url())) problems.push(`asked elsewhere: ${request.url()}`); });
   return page;
 }
