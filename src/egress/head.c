@@ -254,11 +254,25 @@ enum cordon_head cordon_head_guess(const char *data, size_t size)
     return length && (word[length] == ' ' || word[length] == '\t') ? guess_line(word, size - at) : CORDON_HEAD_BAD;
 }
 
+/* An exact name is closer than any *.name, and of those the longer one; 0: not of that host. */
+static size_t closeness(const struct cordon_egress_rule *rule, const char *host, uint16_t port)
+{
+    if (!cordon_egress_rule_has_name(rule, host, port))
+        return 0;
+    return rule->form == CORDON_EGRESS_NAME ? SIZE_MAX : strlen(rule->name);
+}
+
+/* The next header of the closest rule: what is for *.name is not for the host that has headers of its own. */
 static const struct cordon_egress_header *header_of(const struct cordon_egress_policy *policy, size_t *i,
                                                     const char *host, uint16_t port)
 {
+    size_t closest = 1;
+    for (size_t k = 0; k < policy->header_count; k++) {
+        size_t now = closeness(&policy->headers[k].host, host, port);
+        closest = now > closest ? now : closest;
+    }
     for (; *i < policy->header_count; ++*i)
-        if (cordon_egress_rule_has_name(&policy->headers[*i].host, host, port))
+        if (closeness(&policy->headers[*i].host, host, port) == closest)
             return &policy->headers[(*i)++];
     return NULL;
 }

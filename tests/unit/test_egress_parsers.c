@@ -282,6 +282,34 @@ static void a_head_goes_on_for_one_request(void **state)
     cordon_egress_policy_done(&policy);
 }
 
+/* A key for all of a domain is not for the host that has one of its own. */
+static void the_closest_host_has_the_headers(void **state)
+{
+    static const char text[] = "GET / HTTP/1.1\r\nHost: a.b.com\r\nX-Key: mine\r\n\r\n";
+    static const struct {
+        const char *host, *key;
+    } expected[] = {{"a.b.com", "exact"}, {"x.b.com", "near"}, {"x.com", "far"}, {"b.org", "mine"}};
+    struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
+    struct cordon_http_head head;
+    const char *why;
+    assert_int_equal(cordon_egress_policy_add_header(&policy, "*.com", "X-Key", "far", NULL), 0);
+    assert_int_equal(cordon_egress_policy_add_header(&policy, "a.b.com", "X-Key", "exact", NULL), 0);
+    assert_int_equal(cordon_egress_policy_add_header(&policy, "*.b.com", "X-Key", "near", NULL), 0);
+    assert_int_equal(cordon_head_read(text, sizeof text - 1, &head, &why), CORDON_HEAD_READ);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct cordon_buf to = CORDON_BUF_INIT(4096);
+        unsigned added;
+        assert_int_equal(cordon_head_rewrite(text, &head, &policy, expected[i].host, 443, &to, &added), 0);
+        assert_int_equal(cordon_buf_append(&to, "", 1), 0);
+        const char *key = strstr(to.data, "X-Key: ");
+        assert_non_null(key);
+        assert_memory_equal(key + 7, expected[i].key, strlen(expected[i].key));
+        assert_null(strstr(key + 1, "X-Key: "));
+        cordon_buf_done(&to);
+    }
+    cordon_egress_policy_done(&policy);
+}
+
 static void guesses_wait_for_what_may_be_a_method(void **state)
 {
     assert_int_equal(cordon_head_guess("GE", 2), CORDON_HEAD_MORE);
@@ -315,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_head_is_read),
         cmocka_unit_test(ambiguous_heads_are_bad),
         cmocka_unit_test(a_head_goes_on_for_one_request),
+        cmocka_unit_test(the_closest_host_has_the_headers),
         cmocka_unit_test(guesses_wait_for_what_may_be_a_method),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
