@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 from lib import host
-from lib.daemon import BIN, KEY_FORM, Daemon, cli
+from lib.daemon import BIN, KEY_FORM, PREFIX, Daemon, cli
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.dirname(os.path.abspath(BIN))
@@ -29,6 +30,30 @@ def installed(tmp_path_factory):
 
 def files_of(tree):
     return {os.path.relpath(os.path.join(top, name), tree) for top, _, names in os.walk(tree) for name in names}
+
+
+@pytest.fixture
+def open_folder(nothing_left):
+    made = tempfile.mkdtemp(prefix=PREFIX + "mine-")
+    os.chmod(made, 0o755)  # a plugin's process is another user
+    yield made
+    shutil.rmtree(made)
+
+
+def test_a_backend_is_written_as_its_page_says(installed, open_folder):
+    if not shutil.which("pkg-config"):
+        pytest.skip("pkg-config is not installed")
+    tree, _ = installed
+    env = {**os.environ, "PKG_CONFIG_PATH": f"{tree}/usr/local/share/pkgconfig", "PKG_CONFIG_SYSROOT_DIR": str(tree)}
+    examples = subprocess.run(["pkg-config", "--variable=examples", "cordon"], env=env, capture_output=True, text=True, check=True).stdout.strip()
+    mine = f"{open_folder}/mine"
+    shutil.copytree(f"{tree}/usr/local/{examples.split('/usr/local/')[1]}/plugin", mine)
+    plugins = f"{mine}/plugins"
+    done = subprocess.run(["make", "install", f"PLUGINS={plugins}"], cwd=mine, env=env, capture_output=True, text=True,
+                          check=False, timeout=80)
+    assert done.returncode == 0 and "warning" not in done.stderr, done
+    ran = cli("conformance", "hello", "--only", "python", backend_plugins="hello", plugin_dirs=plugins)
+    assert ran.status == 0 and "ok 1 - python" in ran.text, ran
 
 
 def test_what_is_installed_works_and_goes_again(installed):
