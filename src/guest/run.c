@@ -42,7 +42,7 @@ static const struct patience {
     uint64_t exit_artifacts_us; /* the same where artifacts are wanted: without EXIT there are none */
     uint64_t collect_us;        /* more than the agent gives its worker (agent/worker.c) */
     uint64_t collect_late_us;   /* the same after a deadline */
-} of_process = {15000, 200000, 10000000, 2000000}, of_machine = {100000, 3000000, 40000000, 10000000};
+} of_process = {15000, 200000, 10000000, 2000000}, of_machine = {1000000, 3000000, 40000000, 10000000};
 
 static enum cordon_guest_kind choose_kind(const struct cordon_request *request)
 {

@@ -3,6 +3,7 @@
 
 import pytest
 from lib.client import artifacts, dropped
+from lib.pace import limit
 
 pytestmark = pytest.mark.each_backend
 
@@ -88,7 +89,7 @@ def test_other_languages(run, language, code):
 def test_after_failure_timeout_and_memory(run):
     for tail, fields, cause in (
         ("raise ValueError", {}, "exited"),
-        ("import time; time.sleep(60)", {"timeout_s": 1}, "timeout"),
+        ("import time; time.sleep(300)", {"timeout_s": limit(1)}, "timeout"),
         ("x = []\nwhile True: x.append(bytearray(1 << 20))", {"memory_mb": 64}, "memory"),
         ("os.kill(os.getpid(), 9)", {}, "signalled"),
     ):

@@ -125,7 +125,7 @@ def test_files_tell_nothing_of_the_host(backend, path):
 )
 def test_secrets_of_the_host(backend, path):
     answer, said = backend.attack(
-        f"said(file=attempt(lambda: open({path!r}).read()), folder=attempt(lambda: os.listdir({path!r})[0]))"
+        f"said(file=attempt(lambda: open({path!r}).read()[0]), folder=attempt(lambda: os.listdir({path!r})[0]))"
     )
     exited(answer)
     assert said["file"] != "ok" and said["folder"] != "ok"

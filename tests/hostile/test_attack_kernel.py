@@ -377,7 +377,7 @@ def addresses():
         raise OSError(errno.EPERM, 'hidden')
 said(
     kallsyms=attempt(addresses),
-    kcore=attempt(lambda: open('/proc/kcore', 'rb').read(1)),
+    kcore=attempt(lambda: open('/proc/kcore', 'rb').read(1)[0]),
     pagemap=attempt(
         lambda: [1 for i in range(0, 4096, 8) if open('/proc/self/pagemap', 'rb').read(8)[:4].strip(b'\\0')][0]
     ),

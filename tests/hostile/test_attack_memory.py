@@ -176,7 +176,11 @@ def test_many_small_kernel_objects(backend, kind):
     answer, said = backend.attack(program, memory_mb=LIMIT, timeout_s=12)
     if answer["outcome"]["cause"] != "timeout":  # slow is contained, too
         contained(answer, said)
-    assert answer["outcome"]["memory_peak_bytes"] <= (LIMIT + 2) << 20
+    peak = answer["outcome"]["memory_peak_bytes"]
+    if peak is None:  # a machine's own count, which its agent could not tell in time
+        assert backend.kind.machine and answer["outcome"]["cause"] == "timeout", answer["outcome"]
+    else:
+        assert peak <= (LIMIT + 2) << 20
 
 
 def test_kernel_objects_of_many_processes(backend):

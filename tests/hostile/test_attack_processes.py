@@ -19,10 +19,10 @@ def nothing_of(backend, marker, seconds=5):
     )
 
 
-@pytest.mark.smoke
 @pytest.mark.weaken("pids")
 def test_fork_bomb(backend):
-    answer, said = backend.attack("""
+    answer, said = backend.attack(
+        """
 made = 0
 try:
     while made < 3000:
@@ -32,7 +32,9 @@ try:
 except OSError as e: said(error=_name(e.errno))
 said(made=made)
 os._exit(0)
-""")
+""",
+        memory_mb=512,
+    )
     outcome = exited(answer)
     assert said["error"] == "EAGAIN" and said["made"] < 128
     assert 1 <= outcome["processes_left"] <= said["made"]
@@ -219,6 +221,7 @@ os._exit(5)
     assert answer["exit_code"] in (5, 128 + number)
 
 
+@pytest.mark.smoke
 def test_signal_storm_to_the_process_group(backend):
     answer, _ = backend.attack("signal.signal(15, signal.SIG_IGN)\nfor _ in range(5000): os.kill(0, 15)\nos._exit(4)")
     exited(answer, 4)
