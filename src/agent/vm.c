@@ -148,6 +148,16 @@ static uint64_t memory_available(void)
     return read_count(cordon_vm.meminfo, "MemAvailable:") * 1024;
 }
 
+/* As the machine waits. What is there then is still there with the lease, and the kernel's account is long. What is
+ * mapped of files can be read again, so the kernel calls it available; but about half of it is what runs all the time. */
+static void look_at_memory(void)
+{
+    uint64_t runs = read_count(cordon_vm.meminfo, "Mapped:") * 1024 / 2;
+    cordon_vm.available_bytes = memory_available();
+    uint64_t all = cordon_vm.available_bytes + read_count(cordon_vm.memory_current, "");
+    cordon_vm.code_bytes = all > runs ? all - runs : 0;
+}
+
 static void say_ready(const struct cordon_agent_config *config)
 {
     struct timespec up;
@@ -155,7 +165,7 @@ static void say_ready(const struct cordon_agent_config *config)
     (void)clock_gettime(CLOCK_BOOTTIME, &up); /* can't fail for this clock */
     const struct cordon_vm_ready ready = {.language = cordon_vm.language,
                                           .kept = config->kept,
-                                          .memory_available_bytes = memory_available(),
+                                          .memory_available_bytes = cordon_vm.available_bytes,
                                           .boot_ms = (uint32_t)(up.tv_sec * 1000 + up.tv_nsec / 1000000)};
     cordon_vm_ready_put(&frame, &ready);
     say(&frame);
@@ -221,14 +231,10 @@ static void write_limit(int fd, uint64_t value)
         cordon_vm_fail("setting a limit of the code's control group", -errno);
 }
 
-/* The code's memory ends before the machine's does: then the group's limit is what ends it, and the agent can tell.
- * What is mapped of files can be read again, so the kernel calls it available; but about half of it is what runs all
- * the time. */
+/* The code's memory ends before the machine's does: then the group's limit is what ends it, and the agent can tell. */
 static uint64_t memory_limit(uint64_t wanted)
 {
-    uint64_t runs = read_count(cordon_vm.meminfo, "Mapped:") * 1024 / 2;
-    uint64_t all = memory_available() + read_count(cordon_vm.memory_current, "");
-    all = all > runs ? all - runs : 0;
+    uint64_t all = cordon_vm.code_bytes;
     uint64_t most = all > 2 * RESERVE_BYTES ? all - RESERVE_BYTES : all / 2;
     return wanted && wanted < most ? wanted : most;
 }
@@ -292,6 +298,7 @@ void cordon_vm_await_lease(struct cordon_agent_config *config, struct cordon_vm_
     struct cordon_buf frame = CORDON_BUF_INIT(64);
     int *const used[] = {&cordon_vm.random, &cordon_vm.hostname, &cordon_vm.hosts, &cordon_vm.machine_id};
     set_blocking(true);
+    look_at_memory();
     for (;;) {
         say_ready(config);
         read_lease(ret);

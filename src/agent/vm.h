@@ -67,6 +67,7 @@ struct cordon_vm {
     int memory_max, pids_max, events, cpu, peak, memory_current; /* of the code's group */
     uint32_t language;                                           /* enum cordon_vm_language */
     uint64_t cpu_before, oom_before;
+    uint64_t available_bytes, code_bytes; /* of memory, before the lease: to be had, and what code may come to have */
 };
 extern struct cordon_vm cordon_vm;
 
