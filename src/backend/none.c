@@ -33,8 +33,10 @@ static int probe(struct cordon_error *err)
     if (r < 0)
         return r;
     if (!(hello.abilities & CORDON_ABLE_NONE_BACKEND))
-        return cordon_fail(err, -EPERM, CORDON_ERROR_UNAVAILABLE,
-                           "the backend none was not allowed when the daemon started (CORDON_ALLOW_NONE)");
+        return cordon_fail(
+            err, -EPERM, CORDON_ERROR_UNAVAILABLE,
+            "the backend none isolates nothing and is not allowed here: CORDON_ALLOW_NONE=true allows it, to a "
+            "daemon when it starts");
     return 0;
 }
 

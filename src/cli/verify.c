@@ -74,34 +74,54 @@ static int ask_ourselves(const struct cordon_settings *settings, const char *nam
     return r;
 }
 
-static const char *word(const struct cordon_value *item, const char *name)
+static const char *word(const struct cordon_value *item, const char *name, const char *absent)
 {
     struct cordon_value value;
     if (!cordon_value_member(item, name, &value) || value.kind != CORDON_VALUE_BOOL)
-        return "-";
+        return absent;
     return cordon_value_true(&value) ? "yes" : "no";
 }
 
-/* One line a capability. The number that differ. */
+static void show_head(const struct cordon_value *root)
+{
+    struct cordon_value value;
+    char backend[64] = "", version[64] = "";
+    if (cordon_value_member(root, "backend", &value))
+        cordon_value_copy(&value, backend, sizeof backend);
+    if (cordon_value_member(root, "version", &value))
+        cordon_value_copy(&value, version, sizeof version);
+    (void)printf(
+        "The backend %s, measured by cordon %s. Declared: what it says of itself (-: nothing). Verified: what was\n"
+        "found in it.\n\n%-18s %-9s %-13s %s\n",
+        backend, version, "", "declared", "verified", "evidence");
+}
+
+/* One line a capability, and their sum. The number that differ. */
 static int64_t show(const struct cordon_value *root)
 {
     struct cordon_value list, key, item, value;
     char name[64] = "", evidence[300] = "";
     int64_t differences = 0;
+    unsigned held = 0, broken = 0, unknown = 0;
     if (cordon_value_member(root, "differences", &value))
         (void)cordon_value_integer(&value, &differences); /* 0 else */
     if (!cordon_value_member(root, "capabilities", &list) || list.kind != CORDON_VALUE_ARRAY)
         return differences;
-    (void)printf("%-18s %-9s %-9s %s\n", "", "declared", "verified", "evidence");
+    show_head(root);
     struct cordon_value_walk walk = cordon_value_walk(&list);
     while (cordon_value_next(&walk, &key, &item)) {
         if (cordon_value_member(&item, "name", &value))
             cordon_value_copy(&value, name, sizeof name);
         if (cordon_value_member(&item, "evidence", &value))
             cordon_value_copy(&value, evidence, sizeof evidence);
-        (void)printf("%-18s %-9s %-9s %s%s\n", name, word(&item, "declared"), word(&item, "verified"),
-                     strcmp(word(&item, "differs"), "yes") == 0 ? "DIFFERS: " : "", evidence);
+        const char *verified = word(&item, "verified", "not measured");
+        held += strcmp(verified, "yes") == 0;
+        broken += strcmp(verified, "no") == 0;
+        unknown += strcmp(verified, "not measured") == 0;
+        (void)printf("%-18s %-9s %-13s %s%s\n", name, word(&item, "declared", "-"), verified,
+                     strcmp(word(&item, "differs", ""), "yes") == 0 ? "DIFFERS: " : "", evidence);
     }
+    (void)printf("\n%u hold, %u do not, %u were not measured.\n", held, broken, unknown);
     return differences;
 }
 
@@ -153,6 +173,7 @@ int cordon_cli_verify(int argc, char **argv)
     if (r < 0)
         return cordon_cli_fail(&err);
     if (differences)
-        (void)fprintf(stderr, "cordon: %lld declared capabilities do not hold\n", (long long)differences);
+        (void)fprintf(stderr, "cordon: declared, and does not hold: %lld (the lines with DIFFERS)\n",
+                      (long long)differences);
     return differences ? DIFFERENT : 0;
 }

@@ -416,8 +416,9 @@ static void verify_fresh(struct verifier *self)
         conclude(self->to, CORDON_VERIFY_FRESH, count ? CORDON_VERDICT_BROKEN : CORDON_VERDICT_HELD, "%s%s",
                  count ? "files of the guest before: " : "nothing of the guest before is there", text);
         count = join(&environment, text, sizeof text) + join(&files, more, sizeof more);
-        conclude(self->to, CORDON_VERIFY_HOST, count ? CORDON_VERDICT_BROKEN : CORDON_VERDICT_HELD, "%s%s %s",
-                 count ? "visible: " : "no variable that looks like a secret, no file of the host", text, more);
+        conclude(self->to, CORDON_VERIFY_HOST, count ? CORDON_VERDICT_BROKEN : CORDON_VERDICT_HELD, "%s%s%s%s",
+                 count ? "visible: " : "no variable that looks like a secret, no file of the host", text,
+                 *text && *more ? ", " : "", more);
     }
     answer_done(&answer);
     answer_done(&second);

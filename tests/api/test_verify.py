@@ -100,4 +100,5 @@ def test_the_command_line_measures_without_a_daemon(lab):
     done = subprocess.run(command, capture_output=True, env={**env, "CORDON_STATE": lab.folder + "/none"}, timeout=80)
     text = done.stdout.decode()
     assert done.returncode == 0, (text, done.stderr)
+    assert text.startswith("The backend local, measured by cordon ") and " do not, 0 were not measured.\n" in text, text
     assert [line.split()[1:3] for line in text.splitlines() if line.startswith("domain_allowlist")] == [["yes", "yes"]]
