@@ -19,7 +19,6 @@
 #include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,8 +30,8 @@
 #include "core/registry.h"
 #include "egress/authority.h"
 #include "http/server.h"
-#include "store/store.h"
 #include "supervisor/doctor.h"
+#include "supervisor/first_key.h"
 #include "supervisor/listen.h"
 #include "supervisor/notify.h"
 #include "supervisor/role.h"
@@ -170,83 +169,16 @@ static int open_state(struct supervisor *self, struct cordon_error *err)
     return 0;
 }
 
-/* What is printed there would be kept: a key is not. (systemd's documented test.) */
-static bool output_is_journal(void)
-{
-    const char *stream = getenv("JOURNAL_STREAM");
-    unsigned long long device, inode;
-    struct stat found;
-    return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(STDOUT_FILENO, &found) == 0 &&
-           found.st_dev == device && found.st_ino == inode;
-}
-
-/* The operator said in another way who may use one of the doors. */
-static bool has_other_secret(const struct cordon_settings *settings)
-{
-    return *cordon_settings_string(settings, CORDON_DOOR_EXECUTOR_MANAGER, CORDON_SET_EXECUTOR_TOKEN) ||
-           cordon_settings_bool(settings, CORDON_DOOR_EXECUTOR_MANAGER, CORDON_SET_EXECUTOR_OPEN);
-}
-
-static int show_link(struct supervisor *self, struct cordon_store *store, struct cordon_error *err)
-{
-    char link[CORDON_LINK_TEXT];
-    struct cordon_buf text = CORDON_BUF_INIT(4096);
-    int r = cordon_link_create(store, link, err);
-    if (r < 0)
-        return r;
-    cordon_state_link(self->settings, link, &text);
-    (void)printf("cordon: the admin page, by a link that works once: %s\n", text.data ? text.data : "(no memory)");
-    explicit_bzero(link, sizeof link);
-    cordon_buf_wipe(&text);
-    return 0;
-}
-
-/* The first key, made and shown; or the refusal to serve beyond loopback without one. In a child of its own, since the
- * database is the gateway's user's and no root process opens it. */
-static int prepare_keys(struct supervisor *self, struct cordon_error *err)
-{
-    const char *path;
-    struct cordon_store *store = NULL;
-    struct cordon_key_info info;
-    char key[CORDON_KEY_TEXT];
-    int r = cordon_state_confine(&self->state, &path, err);
-    if (r == 0)
-        r = cordon_store_open(path, &store, err);
-    if (r == 0)
-        r = cordon_key_count(store, err);
-    if (r < 0)
-        cordon_error_context(err, "%s/cordon.db", self->state.path);
-    if (r == 0 && !self->loopback_only && has_other_secret(self->settings))
-        cordon_log(CORDON_LOG_INFO, "there is no key: only the executor manager's door can be used", NULL);
-    else if (r == 0 && !self->loopback_only)
-        r = cordon_fail(
-            err, -EPERM, CORDON_ERROR_INVALID,
-            "listening beyond loopback needs a key, and state folder %s has none: cordon key create --state %s",
-            self->state.path, self->state.path);
-    else if (r == 0 && output_is_journal())
-        cordon_log(CORDON_LOG_WARN, "there is no key yet: make one with `cordon key create`", "state", self->state.path,
-                   NULL);
-    else if (r == 0) {
-        r = cordon_key_create(store, "first", CORDON_KEY_ADMIN, key, &info, err);
-        if (r == 0)
-            (void)printf("cordon: there was no key; this one is shown once: %s\n", key);
-        if (r == 0)
-            r = show_link(self, store, err);
-        explicit_bzero(key, sizeof key);
-    }
-    cordon_store_close(store);
-    return r < 0 ? r : 0;
-}
-
-static int check_keys(struct supervisor *self, struct cordon_error *err)
+/* Does it in a process that ends, whose exit status becomes ours where it is not 0. */
+static int in_a_child(struct supervisor *self, const char *what,
+                      int (*work)(struct supervisor *, struct cordon_error *), struct cordon_error *err)
 {
     int status;
     pid_t pid = fork();
     if (pid < 0)
-        return cordon_fail_errno(err, -errno, "checking the keys");
+        return cordon_fail_errno(err, -errno, "%s", what);
     if (pid == 0) {
-        int r = prepare_keys(self, err);
-        int code = r < 0 ? complain(err) : 0;
+        int code = work(self, err) < 0 ? complain(err) : 0;
         _exit(fflush(stdout) == 0 ? code : 125);
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -255,21 +187,15 @@ static int check_keys(struct supervisor *self, struct cordon_error *err)
     return 0;
 }
 
-/* In a process that ends, so that the key is in no other memory than the egress process's. */
+static int check_keys(struct supervisor *self, struct cordon_error *err)
+{
+    return cordon_first_key(self->settings, &self->state, self->loopback_only, err);
+}
+
+/* In a child, so that the key is in no other memory than the egress process's. */
 static int make_authority(struct supervisor *self, struct cordon_error *err)
 {
-    int status;
-    if (!cordon_settings_bool(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_CA))
-        return 0;
-    pid_t pid = fork();
-    if (pid < 0)
-        return cordon_fail_errno(err, -errno, "making the authority for hosts with headers");
-    if (pid == 0)
-        _exit(cordon_authority_make(self->state.path, err) < 0 ? complain(err) : 0);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    self->status = WIFEXITED(status) ? WEXITSTATUS(status) : 125;
-    return 0;
+    return cordon_authority_make(self->state.path, err);
 }
 
 static void make_argv(struct supervisor *self, char **argv, const char *role)
@@ -541,9 +467,9 @@ static int start(struct supervisor *self, struct cordon_error *err)
     if (r == 0)
         r = open_listeners(self, err); /* before a first key is made and shown for nothing */
     if (r == 0)
-        r = check_keys(self, err);
-    if (r == 0 && !self->status)
-        r = make_authority(self, err);
+        r = in_a_child(self, "checking the keys", check_keys, err);
+    if (r == 0 && !self->status && cordon_settings_bool(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_CA))
+        r = in_a_child(self, "making the authority for hosts with headers", make_authority, err);
     if (r < 0 || self->status)
         return r;
     r = watch_signals(self, err);
