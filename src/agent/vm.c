@@ -149,7 +149,8 @@ static uint64_t memory_available(void)
 }
 
 /* As the machine waits. What is there then is still there with the lease, and the kernel's account is long. What is
- * mapped of files can be read again, so the kernel calls it available; but about half of it is what runs all the time. */
+ * mapped of files can be read again, so the kernel calls it available; but about half of it is what runs all the time.
+ */
 static void look_at_memory(void)
 {
     uint64_t runs = read_count(cordon_vm.meminfo, "Mapped:") * 1024 / 2;
