@@ -21,6 +21,7 @@ static const struct cordon_guest_backend self = {
 enum { KINDS = (1 << CORDON_GUEST_KIND__COUNT) - 1 };
 enum network { NO_NETWORK, TWO_PORTS, EVERY_PORT, NETWORKS };
 static struct cordon_capabilities sets[2][NETWORKS][KINDS + 1]; /* by hardware, network, languages */
+static struct cordon_capabilities unknowns[NETWORKS];           /* accelerator and image are still being looked at */
 static pthread_once_t sets_made = PTHREAD_ONCE_INIT;
 
 static const struct cordon_capabilities unknown = {
@@ -40,20 +41,28 @@ static const struct cordon_capabilities unknown = {
 };
 static _Atomic(const struct cordon_capabilities *) newest = &unknown;
 
-static struct cordon_capabilities make_set(bool hardware, enum network network, uint32_t kinds)
+static struct cordon_capabilities make_unknown(enum network network)
 {
     struct cordon_capabilities set = unknown;
+    set.network = set.domain_allowlist = set.egress_headers = network != NO_NETWORK;
+    set.egress_ports = network == TWO_PORTS ? "80,443" : "";
+    return set;
+}
+
+static struct cordon_capabilities make_set(bool hardware, enum network network, uint32_t kinds)
+{
+    struct cordon_capabilities set = make_unknown(network);
     if (hardware)
         set.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED;
     set.accelerator = hardware ? "kvm" : "tcg";
-    set.network = set.domain_allowlist = set.egress_headers = network != NO_NETWORK;
-    set.egress_ports = network == TWO_PORTS ? "80,443" : "";
     set.languages = cordon_backend_languages(kinds);
     return set;
 }
 
 static void make_sets(void)
 {
+    for (enum network network = 0; network < NETWORKS; network++)
+        unknowns[network] = make_unknown(network);
     for (uint32_t hardware = 0; hardware <= 1; hardware++)
         for (enum network network = 0; network < NETWORKS; network++)
             for (uint32_t kinds = 0; kinds <= KINDS; kinds++)
@@ -72,12 +81,12 @@ static const struct cordon_capabilities *get_capabilities(void)
 {
     struct cordon_warden_hello hello;
     if (cordon_warden_hello(&hello, NULL) < 0)
-        return atomic_load(&newest); /* while a lost warden is replaced, its last word counts */
+        return atomic_load(&newest);           /* while a lost warden is replaced, its last word counts */
+    (void)pthread_once(&sets_made, make_sets); /* can't fail with these arguments */
     if (hello.machine_status < 0) {
-        atomic_store(&newest, &unknown);
+        atomic_store(&newest, &unknowns[network_of(&hello)]);
     } else {
         bool hardware = hello.machine_accel == CORDON_MACHINE_KVM;
-        (void)pthread_once(&sets_made, make_sets); /* can't fail with these arguments */
         atomic_store(&newest, &sets[hardware][network_of(&hello)][hello.machine_languages & KINDS]);
     }
     return atomic_load(&newest);

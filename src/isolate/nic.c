@@ -129,17 +129,7 @@ static int make(const char **stage)
 int cordon_nic_open(int netns, const char **stage)
 {
     *stage = "enter the network namespace";
-    cordon_autoclose int own = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-    if (own < 0 || setns(netns, CLONE_NEWNET) < 0)
-        return -errno;
-    int tap = make(stage);
-    if (setns(own, CLONE_NEWNET) < 0) { /* nothing of ours is to go on in there */
-        int r = -errno;
-        *stage = "leave the network namespace";
-        cordon_close(&tap);
-        return r;
-    }
-    return tap;
+    return setns(netns, CLONE_NEWNET) < 0 ? -errno : make(stage);
 }
 
 struct tried {

@@ -30,8 +30,8 @@
 #define CORDON_NIC_ADDRESS "192.0.2.2"     /* of the machine, and of all others: addresses for documentation */
 #define CORDON_NIC_ADDRESS6 "2001:db8::2"
 
-/* Makes the tap device in that network namespace, which is the machine's host end: its descriptor. The caller's thread
- * is in the namespace for a moment and needs the capabilities of both. Or negative errno, and *stage says at what. */
+/* Makes the tap device in that network namespace, which is the machine's host end: its descriptor; or negative errno,
+ * and *stage says at what. The caller's thread stays in there: an ordinary user's could not come back. */
 int cordon_nic_open(int netns, const char **stage);
 /* Would that be allowed here? In a child, with a namespace of its own. 0 or negative errno and the stage. */
 int cordon_nic_probe(char *stage, size_t size);

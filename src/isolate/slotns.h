@@ -19,8 +19,8 @@
 
 struct cordon_slotns_ids {
     bool network, every_port; /* every_port: attach (isolate/steer.h) is allowed here */
-    bool nic;                 /* with network: for a machine, which gets a device (isolate/nic.h) */
-    bool single;              /* one id only: code_id in the slot is base outside (rootless) */
+    bool nic; /* with network: for a machine, which gets a device (isolate/nic.h); the maker stays in its namespace */
+    bool single; /* one id only: code_id in the slot is base outside (rootless) */
     uid_t owner; /* the uid that owns the user namespace: from it, interpreters can join without privilege */
     uid_t base;  /* 0…count-1 in the slot are base… outside */
     uint32_t count;

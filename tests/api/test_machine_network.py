@@ -190,7 +190,7 @@ def test_a_kept_machine_without_the_network_can_not_be_given_it_and_has_its_port
         assert guest.exec(["cat", "/proc/net/dev"], timeout=vms.PATIENCE_S)["stdout"].count(":") == 1
         guest.put("/tmp/echo.py", ECHO.encode())
         guest.exec(["sh", "-c", "python3 /tmp/echo.py >/tmp/log 2>&1 </dev/null &"], timeout=vms.PATIENCE_S)
-        assert host.wait_for(lambda: daemon.request("POST", "/", b"hello", headers=there).body == b"hello", 100, 0.5)
+        assert host.wait_for(lambda: daemon.request("POST", "/", b"hello", headers=there).body == b"hello", vms.PATIENCE_S, 0.5)
         data = os.urandom(3 << 20)
 
         def ask(_):

@@ -122,6 +122,28 @@ static void guests_are_asked_for_by_their_backend(void **state)
     assert_int_equal(opened.isolation, CORDON_ISOLATION_NONE);
 }
 
+/* Also while accelerator and image are still being looked at: a run that comes then waits, and is not refused. */
+static void machines_have_a_network_where_a_device_can_be_made(void **state)
+{
+    static const struct {
+        uint32_t abilities;
+        bool network;
+        const char *ports;
+    } cases[] = {{CORDON_ABLE_NETWORK | CORDON_ABLE_EVERY_PORT, false, ""},
+                 {CORDON_ABLE_MACHINE_NETWORK, true, "80,443"},
+                 {CORDON_ABLE_MACHINE_NETWORK | CORDON_ABLE_EVERY_PORT, true, ""}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        hello.abilities = cases[i / 2].abilities;
+        hello.machine_status = i % 2 ? -EAGAIN : 0;
+        const struct cordon_capabilities *caps = cordon_backend_exec_sandbox.capabilities();
+        assert_int_equal(caps->network, cases[i / 2].network);
+        assert_int_equal(caps->domain_allowlist, cases[i / 2].network);
+        assert_int_equal(caps->egress_headers, cases[i / 2].network);
+        assert_string_equal(caps->egress_ports ? caps->egress_ports : "", cases[i / 2].ports);
+        assert_true(caps->deny_all_egress);
+    }
+}
+
 static void machines_are_what_their_accelerator_is(void **state)
 {
     struct cordon_error err = {0};
@@ -168,6 +190,7 @@ int main(void)
         cmocka_unit_test_setup(a_host_that_lacks_something_is_told_in_its_words, setup),
         cmocka_unit_test_setup(none_needs_its_warden_to_allow_it, setup),
         cmocka_unit_test_setup(guests_are_asked_for_by_their_backend, setup),
+        cmocka_unit_test_setup(machines_have_a_network_where_a_device_can_be_made, setup),
         cmocka_unit_test_setup(machines_are_what_their_accelerator_is, setup),
         cmocka_unit_test_setup(they_are_registered_and_the_settings_name_them, setup),
     };
