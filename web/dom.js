@@ -130,6 +130,11 @@ export function pairs(rows) {
     .map(([name, value]) => [h('dt', {}, name), h('dd', {}, value instanceof Node ? value : String(value))]));
 }
 
+/* A name that may be broken behind its underscores, and nowhere else while there is room. */
+export function breakable(name) {
+  return h('div', {}, name.split(/(?<=_)/).flatMap((part) => [part, h('wbr')]));
+}
+
 /* In the reader's words and zone; the machine's beside it. */
 const WORDS = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 export function time(ms) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Lists: the history of runs, kept guests, keys, the audit log. */
 import { call, get, mayChange } from './api.js';
-import { ask, banner, button, bytes, details, empty, fill, guarded, h, intro, milliseconds, note, pairs, table, tag, time } from './dom.js';
+import { ask, banner, breakable, button, bytes, details, empty, fill, guarded, h, intro, milliseconds, note, pairs, table, tag, time } from './dom.js';
 
 const CAUSES = ['exited', 'signalled', 'timeout', 'memory', 'output_limit', 'cancelled', 'refused', 'unavailable', 'infrastructure'];
 
@@ -156,7 +156,7 @@ export async function keys(main) {
 /* --- audit --- */
 
 const auditTable = (entries) => entries.length ? table('Changes', ['When', 'Who', 'What', 'On', 'Before', 'After'], entries.map((e) => [time(e.at_s * 1000),
-  h('code', {}, e.who), e.action, h('div', {}, e.subject), e.before, e.after])) : empty('Nothing was changed yet.');
+  h('code', {}, e.who), e.action, breakable(e.subject), e.before, e.after])) : empty('Nothing was changed yet.');
 
 export async function audit(main) {
   const place = h('div'), size = 100;
