@@ -33,10 +33,11 @@ class Failure(Exception):
 
 
 def options(image, cpus):
-    """What the saved state depends on."""
+    """What the saved state depends on. Without SVM, so without /dev/kvm: now and then the emulated CPUs lock up for good
+    (spinning, interrupts off, EFER.SVME set) while the guest's KVM makes or ends a machine, as doctor's trial of it has it do."""
     return [
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-        "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt", "-smp", str(cpus),
+        "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,-svm,+ssse3,+sse4.1,+sse4.2,+popcnt", "-smp", str(cpus),
         "-m", "2G", "-kernel", f"{image}/vmlinuz", "-initrd", f"{image}/initrd.img",
         "-append", "root=/dev/vda rw console=ttyS0 systemd.unified_cgroup_hierarchy=1 panic=-1 mitigations=off "
                    "fsck.mode=skip loglevel=4 systemd.mask=e2scrub_reap.service systemd.mask=serial-getty@ttyS0.service",
