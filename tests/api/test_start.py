@@ -263,7 +263,7 @@ class TestStop:
         pids = made.pids()
         began = time.monotonic()
         assert made.stop() == 0
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 30
         assert not [pid for pid in pids if host.alive(pid)]
         assert not [root for root in roots if os.path.exists(root)]
         assert not os.path.exists(os.path.join(made.state, "cordon.sock"))
