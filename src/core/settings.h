@@ -47,7 +47,7 @@ enum cordon_setting {
 struct cordon_settings; /* opaque */
 
 struct cordon_settings_input {
-    const char *const *environ; /* NULL-terminated NAME=VALUE; NULL: the process's */
+    const char *const *environ; /* NULL-terminated NAME=VALUE; NULL: the process's, which loses CORDON_SECRET_KEY */
     const char *file;           /* path or NULL */
     const char *const *flags;   /* NULL-terminated NAME=VALUE given on the command line; NULL: none */
 };

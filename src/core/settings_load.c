@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "base/secret_key.h"
 
 #define FILE_MAX (1u << 20)
 
@@ -380,6 +381,8 @@ int cordon_settings_load(const struct cordon_settings_input *input, struct cordo
     int r = input->file ? load_file(settings, input->file, err) : 0;
     if (r == 0)
         r = load_environment(settings, pairs, err);
+    if (!input->environ)
+        cordon_secret_key_hide();
     if (r == 0 && input->flags)
         r = load_flags(settings, input->flags, err);
     if (r == 0)

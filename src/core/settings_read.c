@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/secret_key.h"
 #include "core/rate.h"
 #include "core/template.h"
 
@@ -27,7 +28,16 @@ static bool is_template(const char *text)
     return !*text || cordon_template_name_valid(text);
 }
 
-/* Texts that are words: lower-cased, and of a list where there is one, else of a form, else at least not empty. */
+static bool is_secret_key(const char *text)
+{
+    unsigned char key[CORDON_SECRET_KEY_SIZE];
+    bool good = !*text || cordon_secret_key_read(text, key);
+    explicit_bzero(key, sizeof key);
+    return good;
+}
+
+/* Texts that are words: lower-cased unless they are secret, and of a list where there is one, else of a form, else at
+ * least not empty. */
 static const struct word_rule {
     enum cordon_setting id;
     const char *const *choices;
@@ -51,6 +61,7 @@ static const struct word_rule {
      "a template's name (a-z, 0-9, \".\", \"_\", \"-\"; at most 39) or nothing"},
     {CORDON_SET_TEMPLATE_JAVASCRIPT, NULL, is_template,
      "a template's name (a-z, 0-9, \".\", \"_\", \"-\"; at most 39) or nothing"},
+    {CORDON_SET_SECRET_KEY, NULL, is_secret_key, "a key of 64 hex digits, or of 32 bytes in base64,"},
 };
 
 static const struct word_rule *word_rule(enum cordon_setting id)
@@ -103,7 +114,8 @@ static int read_string(size_t slot, struct cordon_setting_value *value, char nee
     const struct word_rule *rule = word_rule(cordon_slot_setting(slot));
     if (!rule)
         return 0;
-    lower(value->text);
+    if (!cordon_setting_rows[cordon_slot_setting(slot)].secret)
+        lower(value->text);
     if (form_of(slot) == CORDON_FORM_IMAGE)
         image_to_template(value->text);
     if (chosen(rule, value->text))

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sqlite3.h>
 
+#include "store/secret.h"
 #include "store/store.h"
 
 #define CORDON_HASH_SIZE 32
@@ -27,7 +28,8 @@ enum cordon_guest_statement { CORDON_GUEST_PUT, CORDON_GUEST_REMOVE, CORDON_GUES
 struct cordon_store {
     pthread_mutex_t lock;
     sqlite3 *db;
-    int folder; /* the state folder */
+    int folder;                          /* the state folder */
+    struct cordon_secret_key secret_key; /* where one was given */
     sqlite3_stmt *key_statements[CORDON_KEY_STATEMENT__COUNT];
     sqlite3_stmt *guest_statements[CORDON_GUEST_STATEMENT__COUNT];
     /* Keys that were found good while the database had version cached_version. */
@@ -40,6 +42,9 @@ struct cordon_store {
     int64_t cached_version;
 };
 
+/* The key that secrets are sealed with; make: as cordon_secret_key_load. The caller wipes it. */
+int cordon_store_secret_key(const struct cordon_store *store, bool make, struct cordon_secret_key *ret,
+                            struct cordon_error *err);
 int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err);
 int cordon_keys_prepare(struct cordon_store *store, struct cordon_error *err);
 void cordon_keys_finish(struct cordon_store *store);

@@ -88,11 +88,11 @@ static int seal(void *context, const char *name, const char *text, size_t size, 
                 struct cordon_error *err)
 {
     const struct cordon_store *store = context;
-    unsigned char key[CORDON_SECRET_KEY_SIZE];
-    int r = cordon_secret_key_load(store->folder, key, err);
+    struct cordon_secret_key key;
+    int r = cordon_store_secret_key(store, true, &key, err);
     if (r == 0)
-        r = cordon_secret_seal(key, name, text, size, to, err);
-    explicit_bzero(key, sizeof key);
+        r = cordon_secret_seal(&key, name, text, size, to, err);
+    explicit_bzero(&key, sizeof key);
     return r;
 }
 
@@ -100,11 +100,11 @@ static int open_sealed(void *context, const char *name, const void *sealed, size
                        struct cordon_error *err)
 {
     const struct cordon_store *store = context;
-    unsigned char key[CORDON_SECRET_KEY_SIZE];
-    int r = cordon_secret_key_load(store->folder, key, err);
+    struct cordon_secret_key key;
+    int r = cordon_store_secret_key(store, false, &key, err);
     if (r == 0)
-        r = cordon_secret_open(key, name, sealed, size, to, err);
-    explicit_bzero(key, sizeof key);
+        r = cordon_secret_open(&key, name, sealed, size, to, err);
+    explicit_bzero(&key, sizeof key);
     return r;
 }
 

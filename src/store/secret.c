@@ -51,12 +51,17 @@ static int read_key(int folder, unsigned char key[CORDON_SECRET_KEY_SIZE], struc
     return r < 0 ? cordon_fail_errno(err, r, "read " FILE_NAME) : 0;
 }
 
-int cordon_secret_key_load(int folder, unsigned char key[CORDON_SECRET_KEY_SIZE], struct cordon_error *err)
+int cordon_secret_key_load(int folder, bool make, struct cordon_secret_key *ret, struct cordon_error *err)
 {
-    int r = read_key(folder, key, err);
+    ret->given = false;
+    int r = read_key(folder, ret->bytes, err);
+    if (r == -ENOENT && !make)
+        return cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE,
+                           "STATE/" FILE_NAME " is missing, with which the stored secrets were sealed: put it back, or "
+                           "give the key as " CORDON_SECRET_KEY_NAME);
     if (r == -ENOENT)
-        r = make_key(folder, key, err);
-    return r == -EEXIST ? read_key(folder, key, err) : r; /* another process was first */
+        r = make_key(folder, ret->bytes, err);
+    return r == -EEXIST ? read_key(folder, ret->bytes, err) : r; /* another process was first */
 }
 
 static void free_cipher(EVP_CIPHER_CTX **cipher)
@@ -64,7 +69,7 @@ static void free_cipher(EVP_CIPHER_CTX **cipher)
     EVP_CIPHER_CTX_free(*cipher);
 }
 
-int cordon_secret_seal(const unsigned char key[CORDON_SECRET_KEY_SIZE], const char *name, const char *text, size_t size,
+int cordon_secret_seal(const struct cordon_secret_key *key, const char *name, const char *text, size_t size,
                        struct cordon_buf *to, struct cordon_error *err)
 {
     __attribute__((cleanup(free_cipher))) EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
@@ -74,7 +79,7 @@ int cordon_secret_seal(const unsigned char key[CORDON_SECRET_KEY_SIZE], const ch
         return cordon_fail_errno(err, -ENOMEM, "seal a secret");
     if (getrandom(out, NONCE_SIZE, 0) != NONCE_SIZE)
         return cordon_fail_errno(err, -EIO, "get random bytes to seal a secret");
-    if (!EVP_EncryptInit_ex(cipher, EVP_aes_256_gcm(), NULL, key, out) ||
+    if (!EVP_EncryptInit_ex(cipher, EVP_aes_256_gcm(), NULL, key->bytes, out) ||
         !EVP_EncryptUpdate(cipher, NULL, &n, (const unsigned char *)name, (int)strlen(name)) ||
         !EVP_EncryptUpdate(cipher, out + NONCE_SIZE, &n, (const unsigned char *)text, (int)size) ||
         !EVP_EncryptFinal_ex(cipher, out + NONCE_SIZE + n, &n) ||
@@ -84,8 +89,20 @@ int cordon_secret_seal(const unsigned char key[CORDON_SECRET_KEY_SIZE], const ch
     return 0;
 }
 
-int cordon_secret_open(const unsigned char key[CORDON_SECRET_KEY_SIZE], const char *name, const void *sealed,
-                       size_t size, struct cordon_buf *to, struct cordon_error *err)
+/* Another key, or other bytes: the tag is wrong for both. */
+static int fail_to_open(const struct cordon_secret_key *key, const char *name, struct cordon_error *err)
+{
+    return cordon_fail(
+        err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE,
+        "the stored secret of %.80s does not open with %s: it was sealed with another key; give that one "
+        "(%s)",
+        name, key->given ? CORDON_SECRET_KEY_NAME : "STATE/" FILE_NAME,
+        key->given ? "where " CORDON_SECRET_KEY_NAME " was not set before, it is in STATE/" FILE_NAME
+                   : "put back that file, or set " CORDON_SECRET_KEY_NAME " as it was");
+}
+
+int cordon_secret_open(const struct cordon_secret_key *key, const char *name, const void *sealed, size_t size,
+                       struct cordon_buf *to, struct cordon_error *err)
 {
     __attribute__((cleanup(free_cipher))) EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
     const unsigned char *in = sealed;
@@ -98,15 +115,12 @@ int cordon_secret_open(const unsigned char key[CORDON_SECRET_KEY_SIZE], const ch
     if (!cipher || !out)
         return cordon_fail_errno(err, -ENOMEM, "open a secret");
     memcpy(tag, in + size - TAG_SIZE, TAG_SIZE);
-    if (!EVP_DecryptInit_ex(cipher, EVP_aes_256_gcm(), NULL, key, in) ||
+    if (!EVP_DecryptInit_ex(cipher, EVP_aes_256_gcm(), NULL, key->bytes, in) ||
         !EVP_DecryptUpdate(cipher, NULL, &n, (const unsigned char *)name, (int)strlen(name)) ||
         !EVP_DecryptUpdate(cipher, out, &n, in + NONCE_SIZE, (int)text_size) ||
         !EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_GCM_SET_TAG, TAG_SIZE, tag) ||
         EVP_DecryptFinal_ex(cipher, out + n, &n) <= 0)
-        return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE,
-                           "the stored secret of %.80s does not open with STATE/" FILE_NAME
-                           ": put back the file that belongs to this store, or set the secret again",
-                           name);
+        return fail_to_open(key, name, err);
     to->size += text_size;
     to->data[to->size] = '\0';
     return 0;

@@ -21,11 +21,11 @@ static int read_value(struct cordon_store *store, sqlite3_stmt *row, struct cord
     if (!sqlite3_column_int(row, 2))
         return cordon_buf_append(clear, size ? data : "", size) < 0 ? cordon_fail_errno(err, -ENOMEM, "read a setting")
                                                                     : 0;
-    unsigned char key[CORDON_SECRET_KEY_SIZE];
-    int r = cordon_secret_key_load(store->folder, key, err);
+    struct cordon_secret_key key;
+    int r = cordon_store_secret_key(store, false, &key, err);
     if (r == 0)
-        r = cordon_secret_open(key, (const char *)sqlite3_column_text(row, 0), size ? data : "", size, clear, err);
-    explicit_bzero(key, sizeof key);
+        r = cordon_secret_open(&key, (const char *)sqlite3_column_text(row, 0), size ? data : "", size, clear, err);
+    explicit_bzero(&key, sizeof key);
     return r;
 }
 
@@ -76,11 +76,11 @@ static int bind_value(struct cordon_store *store, sqlite3_stmt *statement, const
         (void)sqlite3_bind_blob(statement, 2, change->value, (int)strlen(change->value), SQLITE_STATIC);
         return 0;
     }
-    unsigned char key[CORDON_SECRET_KEY_SIZE];
-    int r = cordon_secret_key_load(store->folder, key, err);
+    struct cordon_secret_key key;
+    int r = cordon_store_secret_key(store, true, &key, err);
     if (r == 0)
-        r = cordon_secret_seal(key, change->name, change->value, strlen(change->value), sealed, err);
-    explicit_bzero(key, sizeof key);
+        r = cordon_secret_seal(&key, change->name, change->value, strlen(change->value), sealed, err);
+    explicit_bzero(&key, sizeof key);
     if (r == 0)
         (void)sqlite3_bind_blob(statement, 2, sealed->data, (int)sealed->size, SQLITE_STATIC);
     return r;

@@ -194,6 +194,21 @@ int cordon_store_open(const char *state_dir, struct cordon_store **ret, struct c
     return 0;
 }
 
+int cordon_store_use_key(struct cordon_store *store, const char *text)
+{
+    store->secret_key.given = *text;
+    return !*text || cordon_secret_key_read(text, store->secret_key.bytes) ? 0 : -EINVAL;
+}
+
+int cordon_store_secret_key(const struct cordon_store *store, bool make, struct cordon_secret_key *ret,
+                            struct cordon_error *err)
+{
+    if (!store->secret_key.given)
+        return cordon_secret_key_load(store->folder, make, ret, err);
+    *ret = store->secret_key;
+    return 0;
+}
+
 void cordon_store_close(struct cordon_store *store)
 {
     if (!store)

@@ -13,6 +13,9 @@ struct cordon_store;
 
 /* The folder is there; the store in it is created, migrated. */
 int cordon_store_open(const char *state_dir, struct cordon_store **ret, struct cordon_error *err);
+/* Secrets are sealed and opened with this key, as CORDON_SECRET_KEY has it; "": with the one of the folder. Before any
+ * other thread has the store. -EINVAL: it is no key. */
+int cordon_store_use_key(struct cordon_store *store, const char *text);
 void cordon_store_close(struct cordon_store *store);
 
 /* Admin may do all; view may only look, at everything. */

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/secret_key.h"
 #include "cells/cells.h"
 #include "core/guests.h"
 #include "core/reuse.h"
@@ -176,12 +177,36 @@ static int look_at_host(int to)
     return n < 0 ? (int)n : 0;
 }
 
+/* The supervisor's first message: the key that its environment had, put back where settings are read from. That hides
+ * it again. */
+static int take_secret_key(struct cordon_error *err)
+{
+    char text[1 + CORDON_SECRET_KEY_TEXT] = "";
+    ssize_t n = recv(CORDON_ROLE_CONTROL, text, sizeof text - 1, 0);
+    if (n < 1 || *text != 'K')
+        return cordon_fail(err, -EPROTO, CORDON_ERROR_INVALID, "this role is started by cordon serve");
+    int r = n > 1 && setenv(CORDON_SECRET_KEY_NAME, text + 1, 1) < 0 ? -errno : 0;
+    explicit_bzero(text, sizeof text);
+    return r < 0 ? cordon_fail_errno(err, r, "taking the key of stored secrets") : 0;
+}
+
+static int open_store(struct gateway *self, const char *path, struct cordon_error *err)
+{
+    int r = cordon_store_open(path, &self->doors.store, err);
+    const char *key = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_SECRET_KEY);
+    if (r == 0 && cordon_store_use_key(self->doors.store, key) < 0)
+        r = cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "%s is no key", CORDON_SECRET_KEY_NAME);
+    return r;
+}
+
 static int start(struct gateway *self, char **argv, struct cordon_error *err)
 {
     struct cordon_settings_input input;
     struct cordon_etc etc;
     const char *store_path = NULL;
     int r = cordon_role_args_read(argv, &input, err);
+    if (r == 0)
+        r = take_secret_key(err);
     if (r == 0)
         r = cordon_settings_load(&input, &self->settings, err);
     if (r < 0)
@@ -207,7 +232,7 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
         r = cordon_backend_confined(store_path, err);
     cordon_etc_done(&etc);
     if (r == 0)
-        r = cordon_store_open(store_path, &self->doors.store, err);
+        r = open_store(self, store_path, err);
     if (r == 0)
         r = cordon_executor_manager_setup(self->settings, err);
     if (r == 0)
@@ -216,14 +241,14 @@ static int start(struct gateway *self, char **argv, struct cordon_error *err)
         r = cordon_filter_gateway(err);
     if (r < 0)
         return r;
+    self->doors.settings = self->settings;
+    r = cordon_door_load_stored(&self->doors, err); /* first: with a wrong key nothing else of the store is touched */
+    if (r < 0)
+        return r;
     self->guests = cordon_store_guests(self->doors.store);
     cordon_cells_setup(self->settings);
     cordon_reuse_setup(self->settings);
     r = cordon_guests_setup(self->settings, &self->guests, err);
-    if (r < 0)
-        return r;
-    self->doors.settings = self->settings;
-    r = cordon_door_load_stored(&self->doors, err);
     if (r < 0)
         return r;
     self->doors.version = CORDON_VERSION;

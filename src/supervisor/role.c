@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -86,6 +87,19 @@ static int take_peer(struct cordon_role *role, int *ret)
     return 0;
 }
 
+/* The greeting is in the socket before anything else can be. */
+static int open_control(const struct cordon_role *role, int pair[2])
+{
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    if (!role->greeting || send(pair[0], role->greeting, strlen(role->greeting), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        return 0;
+    int r = -errno;
+    (void)close(pair[0]); /* nothing is lost in it */
+    (void)close(pair[1]);
+    return r;
+}
+
 int cordon_role_start(struct cordon_role *role, struct cordon_error *err)
 {
     int control[2];
@@ -93,8 +107,9 @@ int cordon_role_start(struct cordon_role *role, struct cordon_error *err)
     int r = take_peer(role, &peer);
     if (r < 0)
         return cordon_fail_errno(err, r, "starting the %s: its connection", role->name);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0)
-        return cordon_fail_errno(err, -errno, "starting the %s: its control socket", role->name);
+    r = open_control(role, control);
+    if (r < 0)
+        return cordon_fail_errno(err, r, "starting the %s: its control socket", role->name);
     pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0)

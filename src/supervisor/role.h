@@ -14,6 +14,7 @@ struct cordon_role {
     const char *name;
     struct cordon_role *other; /* NULL: its connections come by its control socket alone */
     char **argv;               /* of the program, whole */
+    const char *greeting;      /* the first message at its control socket; NULL: none */
     const int *listen_fds;     /* from CORDON_ROLE_LISTEN on */
     size_t listen_count;
     pid_t pid;        /* 0: not running */

@@ -8,7 +8,8 @@
 
 enum cordon_role_fd {
     CORDON_ROLE_CONTROL = 3, /* SEQPACKET to the supervisor: it sends new peers here (one byte and one fd): 'P', to the
-                                gateway also 'E', a connection to egress */
+                                gateway also 'E', a connection to egress. The first message to the gateway is 'K' and
+                                the key of stored secrets, where the environment of cordon serve gave one */
     CORDON_ROLE_PEER = 4,    /* gateway <-> warden, the first connection */
     CORDON_ROLE_LISTEN =
         5, /* gateway: 5 is the unix socket, 6… the TCP listeners; count in the environment CORDON_LISTEN_FDS */

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/secret_key.h"
 #include "core/egress.h"
 #include "core/registry.h"
 #include "egress/authority.h"
@@ -54,6 +55,7 @@ struct supervisor {
     char *argv_warden[CORDON_SERVE_FLAGS + 8], *argv_gateway[CORDON_SERVE_FLAGS + 8];
     char *argv_egress[CORDON_SERVE_FLAGS + 8], *argv_doctor[CORDON_SERVE_FLAGS + 8];
     struct cordon_role warden, gateway, egress;
+    char greeting[1 + CORDON_SECRET_KEY_TEXT]; /* of the gateway */
     struct cordon_doctor doctor;
     int signals;
     bool ready, stopping;
@@ -231,6 +233,15 @@ static void connect_egress(struct supervisor *self)
     cordon_close(&pair[1]);
 }
 
+/* A key out of the environment is nobody's but the gateway's; one out of the file it reads itself. */
+static void make_greeting(struct supervisor *self)
+{
+    const char *key = cordon_settings_string(self->settings, CORDON_DOOR_NATIVE, CORDON_SET_SECRET_KEY);
+    bool given = cordon_settings_source(self->settings, CORDON_SET_SECRET_KEY) == CORDON_SOURCE_ENVIRONMENT;
+    (void)snprintf(self->greeting, sizeof self->greeting, "K%s", given ? key : ""); /* fits: the table checks it */
+    self->gateway.greeting = self->greeting;
+}
+
 static int start_roles(struct supervisor *self, struct cordon_error *err)
 {
     make_argv(self, self->argv_warden, "warden");
@@ -239,6 +250,7 @@ static int start_roles(struct supervisor *self, struct cordon_error *err)
     self->gateway = (struct cordon_role){.name = "gateway", .argv = self->argv_gateway, .other = &self->warden};
     self->gateway.listen_fds = self->listen_fds;
     self->gateway.listen_count = self->listen_count;
+    make_greeting(self);
     make_argv(self, self->argv_egress, "egress");
     make_argv(self, self->argv_doctor, "doctor");
     self->doctor.argv = self->argv_doctor;
@@ -487,6 +499,7 @@ static void done(struct supervisor *self)
     cordon_close(&self->doctor.next);
     cordon_close(&self->signals);
     cordon_state_close(&self->state);
+    explicit_bzero(self->greeting, sizeof self->greeting);
     cordon_settings_free(self->settings);
     cordon_serve_options_done(&self->options);
 }

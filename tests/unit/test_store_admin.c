@@ -160,11 +160,59 @@ static void without_its_key_a_secret_stays_shut(void **unused)
     remove_file("secret.key");
     assert_true(cordon_stored_settings_list(store, each_setting, NULL, &err) < 0);
     assert_int_equal(err.kind, CORDON_ERROR_INFRASTRUCTURE);
-    assert_non_null(strstr(err.message, "secret.key"));
+    assert_non_null(strstr(err.message, "secret.key is missing"));
     assert_null(strstr(err.message, SECRET));
+    assert_int_equal(stat(path, &st), -1); /* one that opens nothing is not made */
+    write_settings(changes, 1);            /* sealing makes one */
     assert_int_equal(chmod(path, 0644), 0);
     assert_true(cordon_stored_settings_list(store, each_setting, NULL, &err) < 0);
     assert_non_null(strstr(err.message, "0600"));
+}
+
+#define KEY "000102030405060708090a0b0c0d0e0ff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"
+#define OTHER_KEY "100102030405060708090a0b0c0d0e0ff0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"
+
+static void a_given_key_seals_instead_of_the_file(void **unused)
+{
+    const struct cordon_setting_change changes[] = {{"S", SECRET, true}};
+    struct cordon_error err = {0};
+    struct stat st;
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/secret.key", state);
+    assert_int_equal(cordon_store_use_key(store, "no key"), -EINVAL);
+    assert_int_equal(cordon_store_use_key(store, KEY), 0);
+    write_settings(changes, 1);
+    assert_string_equal(settings(), "S=" SECRET "!;");
+    assert_int_equal(stat(path, &st), -1);
+    assert_false(on_disk(SECRET));
+    assert_int_equal(cordon_store_use_key(store, OTHER_KEY), 0);
+    assert_int_equal(cordon_stored_settings_list(store, each_setting, NULL, &err), -EBADMSG);
+    assert_non_null(strstr(err.message, "secret of S does not open with CORDON_SECRET_KEY"));
+    assert_non_null(strstr(err.message, "STATE/secret.key"));
+    assert_int_equal(cordon_store_use_key(store, ""), 0);
+    assert_int_equal(cordon_stored_settings_list(store, each_setting, NULL, &err), -ENOENT);
+    assert_non_null(strstr(err.message, "CORDON_SECRET_KEY"));
+    assert_int_equal(cordon_store_use_key(store, KEY), 0); /* nothing was lost meanwhile */
+    assert_string_equal(settings(), "S=" SECRET "!;");
+}
+
+/* How an operator goes from the file to a given key. */
+static void the_files_own_key_may_be_given(void **unused)
+{
+    const struct cordon_setting_change changes[] = {{"S", SECRET, true}};
+    unsigned char bytes[32];
+    char path[128], hex[65];
+    write_settings(changes, 1);
+    (void)snprintf(path, sizeof path, "%s/secret.key", state);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fread(bytes, 1, 32, file), 32);
+    (void)fclose(file);
+    remove_file("secret.key");
+    for (size_t i = 0; i < 32; i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    assert_int_equal(cordon_store_use_key(store, hex), 0);
+    assert_string_equal(settings(), "S=" SECRET "!;");
 }
 
 static void the_audit_log_is_bounded(void **unused)
@@ -230,6 +278,8 @@ int main(void)
         TEST(a_change_of_what_was_not_seen_is_refused),
         TEST(secrets_are_not_on_the_disk_in_clear),
         TEST(without_its_key_a_secret_stays_shut),
+        TEST(a_given_key_seals_instead_of_the_file),
+        TEST(the_files_own_key_may_be_given),
         TEST(the_audit_log_is_bounded),
         TEST(the_history_filters_and_is_bounded),
     };

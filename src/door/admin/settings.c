@@ -258,10 +258,10 @@ int cordon_door_load_stored(const struct cordon_doors *doors, struct cordon_erro
     const struct cordon_admin_changes none = {0};
     char **pairs;
     int r = cordon_admin_pairs(doors->store, &none, &pairs, err);
-    if (r < 0)
-        return r;
-    r = cordon_settings_store(doors->settings, (const char *const *)pairs, err);
-    cordon_admin_pairs_free(pairs);
+    if (r == 0) {
+        r = cordon_settings_store(doors->settings, (const char *const *)pairs, err);
+        cordon_admin_pairs_free(pairs);
+    }
     if (r == 0)
         cordon_admission_setup(doors->settings);
     else
