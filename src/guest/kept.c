@@ -18,6 +18,7 @@
 
 #define SETUP_S 10
 #define SETUP_MACHINE_S 30 /* software emulation takes its time */
+#define ADOPT_TRIES 3
 #define END_S 5
 #define ANSWER_MS 10000
 
@@ -96,8 +97,8 @@ static int set_up(struct cordon_guest_handle *guest, const struct cordon_guest_s
     return guest->failed.code;
 }
 
-static int begin(struct cordon_guest_handle *guest, const struct cordon_warden_acquire *wanted, int cancel_fd,
-                 struct cordon_error *err)
+static int attach(struct cordon_guest_handle *guest, const struct cordon_warden_acquire *wanted, int cancel_fd,
+                  struct cordon_error *err)
 {
     int r = cordon_lease_open(wanted, cancel_fd, &guest->lease, err);
     if (r < 0)
@@ -105,9 +106,12 @@ static int begin(struct cordon_guest_handle *guest, const struct cordon_warden_a
     guest->oom_kills = guest->lease.oom_kill_base;
     guest->paused = guest->lease.paused;
     r = cordon_kept_dispatch_add(guest);
-    if (r < 0)
-        return cordon_fail_errno(err, r, "watch the guest %s", guest->id);
-    r = wait_until(guest, &guest->ready, guest->machine ? SETUP_MACHINE_S : SETUP_S);
+    return r < 0 ? cordon_fail_errno(err, r, "watch the guest %s", guest->id) : 0;
+}
+
+static int be_greeted(struct cordon_guest_handle *guest, struct cordon_error *err)
+{
+    int r = wait_until(guest, &guest->ready, guest->machine ? SETUP_MACHINE_S : SETUP_S);
     return r < 0 ? say_late(guest, r, err) : 0;
 }
 
@@ -139,7 +143,9 @@ static int create_once(const struct cordon_guest_spec *spec, bool machine, struc
     if (!guest)
         return cordon_fail_errno(err, -ENOMEM, "make a guest");
     guest->machine = machine;
-    int r = begin(guest, &wanted, spec->cancel_fd, err);
+    int r = attach(guest, &wanted, spec->cancel_fd, err);
+    if (r == 0)
+        r = be_greeted(guest, err);
     if (r == 0 && wanted.network)
         r = cordon_egress_open(guest->id, guest->lease.network, spec->egress, &guest->egress, err);
     if (r == 0)
@@ -183,7 +189,8 @@ static int send_notice(struct cordon_guest_handle *guest, bool paused, struct co
     return cordon_kept_send_frame(guest, CORDON_FRAME_CONTROL, 0, bytes, sizeof bytes, NULL, 0, err);
 }
 
-static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret, struct cordon_error *err)
+static int adopt_once(const char *id, bool machine, bool *woken, struct cordon_guest_handle **ret,
+                      struct cordon_error *err)
 {
     struct cordon_warden_acquire wanted = {.version = CORDON_WARDEN_VERSION,
                                            .kind = CORDON_GUEST_KEPT,
@@ -200,7 +207,14 @@ static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret,
         return cordon_fail_errno(err, -ENOMEM, "adopt a guest");
     guest->set_up = true;
     guest->machine = machine;
-    int r = begin(guest, &wanted, -1, err);
+    int r = attach(guest, &wanted, -1, err);
+    if (r == 0 && machine && guest->paused) {
+        r = cordon_kept_order(guest, CORDON_LEASE_RESUME, err);
+        *woken |= r == 0;
+        r = r < 0 ? r : -ETIMEDOUT; /* once more, and it greets */
+    }
+    if (r == 0)
+        r = be_greeted(guest, err);
     if (r == 0 && guest->lease.network[0] >= 0) /* until its rules are set again */
         r = cordon_egress_open(guest->id, guest->lease.network, &CORDON_EGRESS_POLICY_OFF, &guest->egress, err);
     if (r == 0)
@@ -211,6 +225,26 @@ static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret,
     }
     *ret = guest;
     return 0;
+}
+
+/* A machine that is paused runs for the moment in which it is adopted: it can be given a channel, and greet, only then.
+ * It did not see that the one of before ended, so the first that it is given is ended for it to see, and it greets on
+ * the next. One that was too slow to see that has another try. At last it is paused again. */
+static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret, struct cordon_error *err)
+{
+    static const struct timespec to_see_an_end = {.tv_nsec = 200000000};
+    bool woken = false;
+    int r = adopt_once(id, machine, &woken, ret, err);
+    for (int tries = 1; machine && tries < ADOPT_TRIES && r == -ETIMEDOUT; tries++) {
+        (void)nanosleep(&to_see_an_end, NULL); /* one cut short is made good by the next try */
+        r = adopt_once(id, machine, &woken, ret, err);
+    }
+    if (r < 0 || !woken)
+        return r;
+    r = cordon_kept_pause(*ret, CORDON_PAUSE_FREEZE, err);
+    if (r < 0)
+        cordon_kept_release(*ret);
+    return r;
 }
 
 int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)

@@ -309,12 +309,15 @@ static int rehearse(struct cordon_machine *machine, const struct cordon_vmm_orde
     return r < 0 ? r : pause_machine(machine, until_us);
 }
 
-/* The guest sees its port closed, and open again. */
+/* The guest sees its port closed, and open again. QEMU changes nothing at a machine that stands still (it refuses):
+ * such a one runs again, and whoever has the new channel lets it stand still again (guest/kept.c). */
 static int change_channel(struct cordon_machine *machine, int fd, uint64_t until_us)
 {
     if (fd < 0)
         return cordon_machine_fail(machine, -EBADF, "the warden brought no channel");
-    int r = cordon_machine_call_fd(machine, "getfd", "{\"fdname\":\"agent\"}", fd, until_us);
+    int r = resume(machine, until_us);
+    if (r == 0)
+        r = cordon_machine_call_fd(machine, "getfd", "{\"fdname\":\"agent\"}", fd, until_us);
     if (r == 0)
         r = cordon_machine_call(
             machine, "chardev-change",

@@ -338,10 +338,12 @@ void cordon_machine_lease(struct cordon_guest *guest, struct cordon_acquire *acq
 void cordon_machine_gone(struct cordon_guest *guest)
 {
     struct cordon_lease_end end = {.version = CORDON_WARDEN_VERSION, .ended = CORDON_LEASE_ENDED};
-    if (guest->state != CORDON_GUEST_LEASED || !guest->lease.watched)
+    if (guest->state != CORDON_GUEST_LEASED)
         return;
     (void)snprintf(end.why, sizeof end.why, "%s", guest->vm.ended[0] ? guest->vm.ended : "its vmm was killed");
     cordon_log(CORDON_LOG_WARN, "machine ended by itself", "guest", CORDON_NUM(guest->seq), "why", end.why, NULL);
+    if (!guest->lease.watched)
+        return;                                                                      /* its gateway is gone, too */
     (void)cordon_send_fds(guest->lease.fd, &end, sizeof end, NULL, 0, MSG_DONTWAIT); /* gone: nobody to tell */
 }
 

@@ -49,11 +49,17 @@ def kill_role(daemon, name):
     assert daemon.wait_ready()
 
 
+def found_again(daemon, guest):
+    """A gateway that was just started may still be looking for its guests, and says so to whoever wants one meanwhile."""
+    return host.wait_for(lambda: daemon.get(f"/v1/guests/{guest}/exec").status != 503, 20)
+
+
 def test_a_new_gateway_finds_its_guests_again(daemon):
     guest, paused = create(daemon, name="stays"), create(daemon)
     assert output(daemon, guest, "echo mine > kept; sleep 1000 >/dev/null 2>&1 & echo $!").strip().isdigit()
     assert daemon.request("POST", f"/v1/guests/{paused}/pause", {}).status == 200
     kill_role(daemon, "gateway")
+    assert found_again(daemon, guest) and found_again(daemon, paused)
     assert state(daemon, guest)["state"] == "running" and state(daemon, paused)["state"] == "paused"
     assert output(daemon, guest, "cat kept; pgrep -c sleep") == "mine\n1\n"
     assert execute(daemon, paused, "true").status == 409

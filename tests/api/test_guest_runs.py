@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from lib.guest import Guest
+from lib.pace import limit
 
 pytestmark = pytest.mark.each_backend
 
@@ -58,7 +59,7 @@ def test_main(guest):
 @pytest.mark.parametrize("code, cause, exit_code", [
     ("exit(3)", "exited", 3), ("import os; os.kill(os.getpid(), 9)", "signalled", 137), ("while True: pass", "timeout", -1)])
 def test_ends(guest, code, cause, exit_code):
-    answer = guest.run(code, timeout_s=1)
+    answer = guest.run(code, timeout_s=limit(1))
     assert (answer["outcome"]["cause"], answer["exit_code"]) == (cause, exit_code)
 
 
@@ -96,7 +97,7 @@ def test_files_of_a_run_that_did_not_ask_are_old(guest):
 
 
 def test_files_are_returned_after_a_timeout(guest):
-    answer = guest.run(WRITE + "open('artifacts/t', 'w').write('t')\nwhile True: pass", artifacts=True, timeout_s=1)
+    answer = guest.run(WRITE + "open('artifacts/t', 'w').write('t')\nwhile True: pass", artifacts=True, timeout_s=limit(1))
     assert answer["outcome"]["cause"] == "timeout" and files(answer) == {"t": b"t"}
 
 
