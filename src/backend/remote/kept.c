@@ -57,15 +57,21 @@ static void look_at_all(struct cordon_remote_keeper *keeper)
     }
 }
 
+/* By the clock that nobody sets: what is renewed too late ends on the service. */
+static int wait_until(struct cordon_remote_keeper *keeper, const struct timespec *until)
+{
+    return pthread_cond_clockwait(&keeper->changed, &keeper->lock, CLOCK_MONOTONIC, until);
+}
+
 static void *keep(void *context)
 {
     struct cordon_remote_keeper *keeper = context;
     struct timespec until;
     pthread_mutex_lock(&keeper->lock);
     while (!keeper->stopping) {
-        (void)clock_gettime(CLOCK_REALTIME, &until); /* can't fail */
+        (void)clock_gettime(CLOCK_MONOTONIC, &until); /* can't fail */
         until.tv_sec += (time_t)keeper->period_s();
-        while (!keeper->stopping && pthread_cond_timedwait(&keeper->changed, &keeper->lock, &until) != ETIMEDOUT)
+        while (!keeper->stopping && wait_until(keeper, &until) != ETIMEDOUT)
             continue;
         look_at_all(keeper);
     }
