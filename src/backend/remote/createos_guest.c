@@ -88,12 +88,15 @@ static int change(struct cordon_guest_handle *guest, const char *verb, const cha
     (void)snprintf(what, sizeof what, "to %s a sandbox", verb);                   /* fits */
     struct cordon_http_call call = {
         .method = "POST", .body = {"{}", 2}, .deadline_us = until, .cancel_fd = -1, .retry = CORDON_HTTP_RETRY_REFUSED};
-    int r = cordon_createos_ask(&call, path, what, &answer, &data, err);
+    struct cordon_error own = {0};
+    int r = cordon_createos_ask(&call, path, what, &answer, &data, &own);
     if (answer.status == 409)
         r = 0; /* it is already, or on its way: what it comes to is seen below */
     if (answer.status == 404)
-        r = cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "CreateOS: the sandbox is no more (%s)", what);
+        r = cordon_fail(&own, -ENOENT, CORDON_ERROR_GONE, "CreateOS: the sandbox is no more (%s)", what);
     cordon_buf_done(&answer.body);
+    if (r < 0 && err)
+        *err = own;
     while (r == 0 && (r = ask_status(guest->id, status, err)) == 0 && strcmp(status, wanted) != 0) {
         if (cordon_now_us() + POLL_US >= until)
             return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE, "CreateOS: %s: it is %.23s", what, status);
@@ -126,15 +129,15 @@ bool cordon_createos_guest_woke(struct cordon_guest_handle *guest, unsigned stat
 
 /* --- handles --- */
 
-static struct cordon_guest_handle *new_handle(struct cordon_error *err)
+static int new_handle(struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     struct cordon_guest_handle *guest = calloc(1, sizeof *guest);
-    if (!guest)
-        (void)cordon_fail_errno(err, -ENOMEM, "CreateOS: a guest"); /* fills it */
-    if (guest && cordon_remote_kept_init(&guest->kept, err) == 0)
-        return guest;
-    free(guest);
-    return NULL;
+    int r = guest ? cordon_remote_kept_init(&guest->kept, err) : cordon_fail_errno(err, -ENOMEM, "CreateOS: a guest");
+    if (r < 0)
+        free(guest);
+    else
+        *ret = guest;
+    return r;
 }
 
 void cordon_createos_guest_release(struct cordon_guest_handle *guest)
@@ -176,10 +179,11 @@ int cordon_createos_guest_create(const struct cordon_guest_spec *spec, struct co
                                  struct cordon_error *err)
 {
     struct cordon_error own = {0}, why = {0};
-    struct cordon_guest_handle *guest = new_handle(err);
-    if (!guest)
-        return -ENOMEM;
-    int r = make(spec, guest, &own);
+    struct cordon_guest_handle *guest;
+    int r = new_handle(&guest, err);
+    if (r < 0)
+        return r;
+    r = make(spec, guest, &own);
     if (r == 0)
         r = cordon_remote_kept_enter(&keeper, &guest->kept, &own);
     if (r == 0) {
@@ -242,10 +246,11 @@ static int find(const char *guest, char id[80], char status[24], struct cordon_e
 int cordon_createos_guest_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     char status[24] = "";
-    struct cordon_guest_handle *guest = new_handle(err);
-    if (!guest)
-        return -ENOMEM;
-    int r = find(id, guest->id, status, err);
+    struct cordon_guest_handle *guest;
+    int r = new_handle(&guest, err);
+    if (r < 0)
+        return r;
+    r = find(id, guest->id, status, err);
     if (strcmp(status, "paused") == 0 || strcmp(status, "pausing") == 0)
         cordon_remote_kept_set(&guest->kept, CORDON_GUEST_IS_PAUSED);
     if (r == 0)

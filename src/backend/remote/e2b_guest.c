@@ -83,18 +83,19 @@ void cordon_e2b_guest_renew(struct cordon_remote_kept *kept)
 
 /* --- handles --- */
 
-static struct cordon_guest_handle *new_handle(struct cordon_e2b_kind *kind, struct cordon_error *err)
+static int new_handle(struct cordon_e2b_kind *kind, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     struct cordon_guest_handle *guest = calloc(1, sizeof *guest);
-    if (!guest)
-        (void)cordon_fail_errno(err, -ENOMEM, "%s: a guest", kind->service->title); /* fills it */
-    if (!guest || cordon_remote_kept_init(&guest->kept, err) < 0) {
+    int r = guest ? cordon_remote_kept_init(&guest->kept, err)
+                  : cordon_fail_errno(err, -ENOMEM, "%s: a guest", kind->service->title);
+    if (r < 0) {
         free(guest);
-        return NULL;
+        return r;
     }
     guest->kind = kind;
     (void)pthread_mutex_init(&guest->lock, NULL); /* can't fail with these arguments */
-    return guest;
+    *ret = guest;
+    return 0;
 }
 
 void cordon_e2b_guest_release(struct cordon_guest_handle *guest)
@@ -133,9 +134,10 @@ int cordon_e2b_guest_create(struct cordon_e2b_kind *kind, const struct cordon_gu
                             struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     struct cordon_error own = {0};
-    struct cordon_guest_handle *guest = new_handle(kind, err);
-    if (!guest)
-        return -ENOMEM;
+    struct cordon_guest_handle *guest;
+    int r = new_handle(kind, &guest, err);
+    if (r < 0)
+        return r;
     const struct cordon_e2b_wish wish = {.life_s = life_s(kind),
                                          .network = spec->network,
                                          .guest = spec->id,
@@ -143,7 +145,7 @@ int cordon_e2b_guest_create(struct cordon_e2b_kind *kind, const struct cordon_gu
                                          .env_count = spec->env_count,
                                          .deadline_us = cordon_now_us() + CREATE_US,
                                          .cancel_fd = spec->cancel_fd};
-    int r = cordon_e2b_make(kind, &wish, &guest->box, &own);
+    r = cordon_e2b_make(kind, &wish, &guest->box, &own);
     if (r == 0 && kind->tries_inside && !spec->network && !cordon_e2b_inside_known(kind))
         r = try_inside(guest, &own);
     if (r == 0)
@@ -197,10 +199,11 @@ int cordon_e2b_guest_adopt(struct cordon_e2b_kind *kind, const char *id, struct 
     char state[32] = "";
     struct cordon_http_answer answer = {0};
     struct cordon_value root;
-    struct cordon_guest_handle *guest = new_handle(kind, err);
-    if (!guest)
-        return -ENOMEM;
-    int r = find(kind, id, &guest->box, err);
+    struct cordon_guest_handle *guest;
+    int r = new_handle(kind, &guest, err);
+    if (r < 0)
+        return r;
+    r = find(kind, id, &guest->box, err);
     if (r == 0)
         r = about(kind, &guest->box, "GET", "", NULL, CALL_US, &answer, err);
     if (r == 0 && answer.status != 200)
