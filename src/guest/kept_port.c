@@ -154,7 +154,10 @@ static int connect_stream(struct cordon_guest_handle *guest, uint16_t port, int 
         (*ret)->cancel_fd = -1; /* the caller's, who has a socket from now on */
         return 0;
     }
-    if (r >= 0)
+    if (r == 1)
+        r = cordon_fail(err, -ECONNRESET, CORDON_ERROR_UNAVAILABLE,
+                        "a port of the guest %s: the connection ended before it stood", guest->id);
+    else if (r == 0)
         r = cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE, "the guest %s did not answer within %d s", guest->id,
                         CONNECT_MS / 1000);
     cordon_kept_stream_close(*ret);
