@@ -220,15 +220,6 @@ void cordon_ragflow_config_write(struct cordon_json *json, const struct cordon_s
 
 /* --- a form that was sent --- */
 
-static int bad(struct cordon_error *err, const char *fmt, const char *name)
-{
-    /* The callers' formats have one %s. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, fmt, name);
-#pragma GCC diagnostic pop
-}
-
 /* RAGFlow's texts for what is wrong with a field. */
 static int check_field(const struct field *field, const struct cordon_value *value, struct cordon_error *err)
 {
@@ -238,7 +229,7 @@ static int check_field(const struct field *field, const struct cordon_value *val
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "Field '%s' must be %s", field->name,
                            type_words[field->type]);
     if (field->required && field->type == STRING && value->size == 2)
-        return bad(err, "Required field '%s' is missing", field->name);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "Required field '%s' is missing", field->name);
     if (field->type != INTEGER || field->min > field->max)
         return 0;
     if (number < field->min)
@@ -259,7 +250,7 @@ static int add_field(const struct field *field, const struct cordon_value *value
     if (value->kind == CORDON_VALUE_STRING) {
         ssize_t n = cordon_value_string(value, text);
         if (n < 0 || memchr(text, '\0', (size_t)n))
-            return bad(err, "Field '%s' holds what is no text", field->name);
+            return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "Field '%s' holds what is no text", field->name);
     } else {
         memcpy(text, value->data, value->size);
     }
@@ -295,7 +286,7 @@ static int check_required(unsigned provider, const struct cordon_value *config, 
     for (size_t i = 0; i < FIELDS; i++)
         if (fields[i].provider == provider && fields[i].required && !*fields[i].fallback &&
             (!cordon_admin_member(config, fields[i].name, &value) || value.kind == CORDON_VALUE_NULL))
-            return bad(err, "Required field '%s' is missing", fields[i].name);
+            return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "Required field '%s' is missing", fields[i].name);
     return 0;
 }
 
@@ -329,7 +320,7 @@ int cordon_ragflow_form_read(const struct cordon_settings *settings, const struc
     if (!*id)
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "provider_type is required");
     if (!cordon_ragflow_provider_find(id, &ret->provider))
-        return bad(err, "Unknown provider type: %s", id);
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "Unknown provider type: %s", id);
     ret->active =
         !cordon_admin_member(body, "set_active", &flag) || flag.kind != CORDON_VALUE_BOOL || cordon_value_true(&flag);
     if (!cordon_admin_member(body, "config", &config) && cordon_value_parse(nothing, 2, &config, err) < 0)
