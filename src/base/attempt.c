@@ -30,6 +30,18 @@ static void keep_only(int kept)
     (void)close_range(kept > STDERR_FILENO ? (unsigned)kept + 1 : STDERR_FILENO + 1u, ~0u, 0);
 }
 
+int cordon_attempt_result(const struct cordon_attempt *attempt)
+{
+    switch (attempt->end) {
+    case CORDON_ATTEMPT_ENDED:
+        return -attempt->value;
+    case CORDON_ATTEMPT_KILLED:
+        return -EINTR;
+    default:
+        return -ETIME;
+    }
+}
+
 /* Is the process dead by then? */
 static bool dead_by(int pidfd, uint64_t deadline_us)
 {

@@ -30,6 +30,9 @@ struct cordon_attempt {
 int cordon_attempt(int (*body)(void *data), void *data, size_t size, int kept, unsigned limit_ms,
                    struct cordon_attempt *ret);
 
+/* As one number: the negative of its exit status; -EINTR: killed by others; -ETIME: its time was over. */
+int cordon_attempt_result(const struct cordon_attempt *attempt);
+
 /* Waits for a child, kills it at the deadline (base/clock.h), and takes its exit status. */
 void cordon_attempt_finish(pid_t pid, uint64_t deadline_us, struct cordon_attempt *ret);
 

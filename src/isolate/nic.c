@@ -7,15 +7,17 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/attempt.h"
 #include "base/fd.h"
 #include "isolate/route.h"
 
@@ -129,40 +131,28 @@ int cordon_nic_open(int netns, const char **stage)
     return setns(netns, CLONE_NEWNET) < 0 ? -errno : make(stage);
 }
 
-struct tried {
-    int32_t status;
-    char stage[96];
+struct trial {
+    const char *stage; /* of this program's constants, which lie at the same place in the child */
 };
 
-static _Noreturn void try(int to)
+static int try_to_make(void *object)
 {
-    const char *stage = "make a network namespace";
-    struct tried tried = {0};
-    bool made = unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
-    int r = made ? make(&stage) : -errno;
-    tried.status = r < 0 ? r : 0;
-    (void)snprintf(tried.stage, sizeof tried.stage, "%s", stage);
-    _exit(cordon_write_full(to, &tried, sizeof tried) < 0);
+    struct trial *trial = object;
+    trial->stage = "make a network namespace";
+    if (unshare(CLONE_NEWNET) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
+        return -errno;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a user namespace took it back; can't fail */
+    int tap = make(&trial->stage);
+    return tap < 0 ? tap : 0; /* the device ends with this process */
 }
 
-int cordon_nic_probe(char *ret, size_t size)
+int cordon_nic_probe(unsigned limit_ms, const char **stage)
 {
-    struct tried tried = {.status = -ECHILD, .stage = "start a process"};
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return -errno;
-    pid_t pid = fork();
-    if (pid == 0)
-        try(ends[1]);
-    if (pid < 0)
-        tried.status = -errno;
-    (void)close(ends[1]); /* the child's */
-    if (pid > 0)
-        (void)cordon_read_full(ends[0], &tried, sizeof tried); /* what isn't told stays as it is */
-    (void)close(ends[0]);
-    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    tried.stage[sizeof tried.stage - 1] = '\0';
-    (void)snprintf(ret, size, "%s", tried.stage);
-    return tried.status;
+    struct trial trial = {.stage = "start a process"};
+    struct cordon_attempt attempt;
+    int r = cordon_attempt(try_to_make, &trial, sizeof trial, -1, limit_ms, &attempt);
+    if (r == 0)
+        r = cordon_attempt_result(&attempt);
+    *stage = trial.stage;
+    return r == -EINTR ? -EPERM : r; /* an outer filter may kill for trying */
 }

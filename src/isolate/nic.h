@@ -23,7 +23,7 @@
 #ifndef CORDON_ISOLATE_NIC_H
 #define CORDON_ISOLATE_NIC_H
 
-#include <stddef.h>
+#define CORDON_NIC_PROBE_MS 20000u /* loading a module takes seconds on a slow host */
 
 #define CORDON_NIC_MAC "02:63:6f:72:64:6e" /* of both ends */
 #define CORDON_NIC_GUEST "eth0"            /* its name in the machine */
@@ -33,8 +33,9 @@
 /* Makes the tap device in that network namespace, which is the machine's host end: its descriptor; or negative errno,
  * and *stage says at what. The caller's thread stays in there: an ordinary user's could not come back. */
 int cordon_nic_open(int netns, const char **stage);
-/* Would that be allowed here? In a child, with a namespace of its own. 0 or negative errno and the stage. */
-int cordon_nic_probe(char *stage, size_t size);
+/* Would that be allowed here? In a child, with a namespace of its own. 0, or negative errno and at what; -ETIME: the
+ * kernel took longer than that. */
+int cordon_nic_probe(unsigned limit_ms, const char **stage);
 
 /* In the machine, by its first process: addresses and routes of its device, which may take a moment to appear. */
 int cordon_nic_raise(const char **stage);

@@ -47,42 +47,28 @@
 #define GUEST_MS 30000u
 #define TRYING 2 /* a result until it is known: it was killed for that, or hung in it */
 
-/* How an attempt ended, as a try's result. */
-static int result_of(const struct cordon_attempt *attempt)
-{
-    switch (attempt->end) {
-    case CORDON_ATTEMPT_ENDED:
-        return -attempt->value;
-    case CORDON_ATTEMPT_KILLED:
-        return -EINTR;
-    default:
-        return -ETIME;
-    }
-}
-
 /* Runs `body` in a child that shares `size` bytes with us: what it wrote there is there, however it ended. */
 static int in_sharing_child(int (*body)(void *shared), void *data, size_t size, unsigned limit_ms)
 {
     struct cordon_attempt attempt;
     int r = cordon_attempt(body, data, size, -1, limit_ms, &attempt);
-    return r < 0 ? r : result_of(&attempt);
+    return r < 0 ? r : cordon_attempt_result(&attempt);
 }
 
-struct
-try {
+struct one_try {
     int (*body)(void);
 };
 
-static int call(void *try)
+static int call(void *object)
 {
-    return ((struct try *)try)->body();
+    return ((struct one_try *)object)->body();
 }
 
 /* Runs one try in a child of its own; its result is the child's exit status. */
 static int in_child(int (*body)(void))
 {
-    struct try try = {body};
-    int r = in_sharing_child(call, &try, sizeof try, TRY_MS);
+    struct one_try one = {body};
+    int r = in_sharing_child(call, &one, sizeof one, TRY_MS);
     return r == -EINTR ? -EPERM : r; /* an outer filter may kill for trying */
 }
 
@@ -228,7 +214,7 @@ static int run_guest_child(int *results)
     }
     struct cordon_attempt attempt;
     cordon_attempt_finish(pid, cordon_now_us() + 1000ull * GUEST_CHILD_MS, &attempt);
-    return result_of(&attempt); /* how far it came is in the results */
+    return cordon_attempt_result(&attempt); /* how far it came is in the results */
 }
 
 /* What a warden does first; where it can't, the tries show what that costs. */
@@ -400,5 +386,5 @@ int cordon_try_program(const char *const argv[], char *text, size_t size)
         (void)kill(pid, SIGKILL); /* waited for below */
     struct cordon_attempt attempt;
     cordon_attempt_finish(pid, deadline_us, &attempt);
-    return r < 0 ? r : attempt.end == CORDON_ATTEMPT_ENDED ? attempt.value : result_of(&attempt);
+    return r < 0 ? r : attempt.end == CORDON_ATTEMPT_ENDED ? attempt.value : cordon_attempt_result(&attempt);
 }

@@ -143,12 +143,13 @@ static void probe_image(const struct cordon_vmm_host *host, struct cordon_probe 
 
 static void probe_network(struct cordon_probe *probe)
 {
-    char stage[96];
-    int r = cordon_nic_probe(stage, sizeof stage);
+    const char *stage;
+    int r = cordon_nic_probe(CORDON_NIC_PROBE_MS, &stage);
     if (r == 0)
         cordon_probe_found(probe, true, "machines can have a network device");
     else
-        cordon_probe_found(probe, false, "machines can have no network device: %s: %s", stage, strerror(-r));
+        cordon_probe_found(probe, false, "machines can have no network device: %s: %s", stage,
+                           r == -ETIME ? "no answer within 20 s" : strerror(-r));
     if (r == -ENOENT || r == -ENODEV)
         cordon_probe_fix(probe, "modprobe tun; in a container: --device /dev/net/tun");
     else if (r < 0)

@@ -53,7 +53,9 @@ struct cordon_machine_survey {
     int32_t status;    /* 0, or negative errno and why */
     uint32_t hardware; /* 1: by KVM */
     uint32_t acpi, languages;
+    int32_t network; /* 0, or negative errno: no network device can be made for a machine */
     char append[128];
+    char network_stage[96]; /* at what that failed */
     char why[512];
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What machines need of this host, looked at by a child: the accelerator (which it may open as root only), then,
+ * What machines need of this host, looked at by a child: accelerator and network device (by root's privileges), then,
  * without privilege, QEMU and the image, whose manifest it reads and whose files it compares with their digests. Their
  * open descriptors come back with one fixed-size struct, so that what was compared is what runs.
  */
@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "core/value.h"
+#include "isolate/nic.h"
 #include "vmm/accel.h"
 #include "warden/machine.h"
 
@@ -71,6 +72,14 @@ static int find_accel(struct work *work, const struct cordon_warden_config *conf
                   "there is no hardware virtualization: %.200s%s%.120s (software emulation takes "
                   "CORDON_ALLOW_SOFTWARE_EMULATION=true)",
                   accel.reason, accel.fix[0] ? "; " : "", accel.fix);
+}
+
+/* Also a host without it runs machines: those without network. */
+static void find_network(struct work *work)
+{
+    const char *stage;
+    work->ret->network = cordon_nic_probe(CORDON_NIC_PROBE_MS, &stage);
+    (void)snprintf(work->ret->network_stage, sizeof work->ret->network_stage, "%s", stage); /* fits */
 }
 
 static int find_qemu(struct work *work, const char *path)
@@ -227,6 +236,8 @@ _Noreturn void cordon_machine_survey_main(const struct cordon_warden *warden, in
     static struct cordon_machine_survey found;
     struct work work = {.ret = &found, .folder = folder, .files = {-1, -1, -1}};
     int r = find_accel(&work, &warden->config);
+    if (r == 0)
+        find_network(&work);
     if (r == 0 && (r = cordon_process_drop(&warden->config)) < 0)
         r = broken(&work, r, "the survey of machines can't drop its privileges: %s", strerror(-r));
     if (r == 0)
@@ -248,6 +259,18 @@ static void answer_askers(struct cordon_machines *machines)
     machines->asker_count = 0;
 }
 
+static void set_network(struct cordon_machines *machines)
+{
+    const struct cordon_machine_survey *found = &machines->found;
+    machines->warden->abilities &= ~(uint32_t)CORDON_ABLE_MACHINE_NETWORK;
+    if (found->network == 0)
+        machines->warden->abilities |= CORDON_ABLE_MACHINE_NETWORK;
+    else
+        cordon_log(machines->warden->config.oneshot ? CORDON_LOG_DEBUG : CORDON_LOG_WARN,
+                   "machines can have no network device", "tried", found->network_stage, "error",
+                   strerror(-found->network), NULL);
+}
+
 static void settle(struct cordon_machines *machines)
 {
     const struct cordon_machine_survey *found = &machines->found;
@@ -260,6 +283,7 @@ static void settle(struct cordon_machines *machines)
     else
         cordon_log(machines->warden->config.oneshot ? CORDON_LOG_DEBUG : CORDON_LOG_INFO,
                    "backend exec-sandbox can run", "accelerator", found->hardware ? "kvm" : "tcg", NULL);
+    set_network(machines);
     cordon_machines_stale(machines, found->status);
     answer_askers(machines);
 }
@@ -309,7 +333,8 @@ static void on_report(struct cordon_source *source, uint32_t events)
     if (n != (ssize_t)sizeof found || (found.status == 0 && count != FILES)) {
         fail(machines, -ECHILD, "the survey of what machines need ended without a result");
     } else {
-        found.why[sizeof found.why - 1] = found.append[sizeof found.append - 1] = '\0';
+        found.why[sizeof found.why - 1] = found.append[sizeof found.append - 1] =
+            found.network_stage[sizeof found.network_stage - 1] = '\0';
         machines->found = found;
         if (take_files(machines, files))
             settle(machines);

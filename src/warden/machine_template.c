@@ -211,6 +211,8 @@ void cordon_machines_stale(struct cordon_machines *machines, int status)
         }
         if (status < 0)
             cordon_pool_close(&at->pool, status, machines->found.why);
+        else if (at->pool.network && machines->found.network < 0)
+            cordon_pool_close(&at->pool, -EPERM, CORDON_NO_MACHINE_NETWORK);
     }
 }
 

@@ -171,6 +171,7 @@ static int say_hello(struct cordon_warden *warden, int fd)
     ssize_t n = cordon_send_fds(fd, &hello, sizeof hello, NULL, 0, MSG_DONTWAIT);
     warden->told_status = hello.status;
     warden->told_machines = hello.machine_status;
+    warden->told_abilities = hello.abilities;
     return n < 0 ? (int)n : 0;
 }
 
@@ -178,10 +179,12 @@ void cordon_peers_tell(struct cordon_warden *warden)
 {
     struct cordon_warden_hello hello;
     fill_hello(warden, &hello);
-    if (hello.status == warden->told_status && hello.machine_status == warden->told_machines)
+    if (hello.status == warden->told_status && hello.machine_status == warden->told_machines &&
+        hello.abilities == warden->told_abilities)
         return;
     warden->told_status = hello.status;
     warden->told_machines = hello.machine_status;
+    warden->told_abilities = hello.abilities;
     for (struct cordon_peer *peer = warden->peers; peer; peer = peer->next) /* one that does not read keeps the old */
         (void)cordon_send_fds(peer->source.fd, &hello, sizeof hello, NULL, 0, MSG_DONTWAIT);
 }

@@ -74,7 +74,7 @@ int cordon_request_check(const struct cordon_warden *warden, const struct cordon
         {request->network && (request->unisolated || !(warden->abilities & CORDON_ABLE_NETWORK)), -EPERM,
          "no guest of this kind can have a network here"},
         {request->machine && request->network && !(warden->abilities & CORDON_ABLE_MACHINE_NETWORK), -EPERM,
-         "no network device can be made here for a machine (cordon doctor tells why: machines: network)"},
+         CORDON_NO_MACHINE_NETWORK},
         {request->machine && strcmp(request->template_name, CORDON_TEMPLATE_DEFAULT) != 0, -EINVAL,
          "machines start from the image's own template"},
         {request->memory_bytes < MEMORY_MIN, -EINVAL, "memory limit below 4 MiB"},

@@ -284,7 +284,8 @@ struct cordon_warden {
     int uids; /* locks of uid ranges; negative: can't be had */
     uint64_t uids_next;
     struct cordon_peer *peers;
-    int32_t told_status, told_machines;           /* in the last hello */
+    int32_t told_status, told_machines; /* in the last hello */
+    uint32_t told_abilities;
     struct cordon_slot *slots;                    /* CORDON_SLOTS_MAX of them */
     unsigned waiting_max;                         /* acquires; by what RLIMIT_NOFILE leaves */
     unsigned slots_max, slots_used;               /* the first slots_used were made at some time */
@@ -386,11 +387,13 @@ void cordon_pool_unpark(struct cordon_pool *pool, struct cordon_guest *guest);
 
 /* peer.c */
 int cordon_peer_add(struct cordon_warden *warden, int fd_take);
-void cordon_peers_tell(struct cordon_warden *warden); /* a new hello, when local's status changed */
+void cordon_peers_tell(struct cordon_warden *warden); /* a new hello, where it differs from the last */
 void cordon_peers_done(struct cordon_warden *warden);
 void cordon_peer_refuse(int lease, int status, const char *why);
 
 /* request.c */
+#define CORDON_NO_MACHINE_NETWORK                                                                                      \
+    "no network device can be made here for a machine (cordon doctor tells why: machines: network)"
 /* May this be made? 0, or negative errno and why, in words for the client. Of a made template only its name's form is
  * looked at. */
 int cordon_request_check(const struct cordon_warden *warden, const struct cordon_warden_acquire *request, char *why,

@@ -287,8 +287,8 @@ static bool listens(const struct pollfd *wait)
 static int make(void **state)
 {
     struct cordon_error err = {0};
-    char stage[96];
-    int r = geteuid() == 0 ? cordon_nic_probe(stage, sizeof stage) : -EPERM;
+    const char *stage = "";
+    int r = geteuid() == 0 ? cordon_nic_probe(CORDON_NIC_PROBE_MS, &stage) : -EPERM;
     if (r == -ENOENT || r == -EPERM || r == -ENODEV) {
         print_message("# skipped: no device can be made here: %s\n", geteuid() ? "needs root" : stage);
         return 0;
