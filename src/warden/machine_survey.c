@@ -304,8 +304,8 @@ static void fail(struct cordon_machines *machines, int status, const char *why)
     settle(machines);
 }
 
-/* False: they are not all there. */
-static bool take_files(struct cordon_machines *machines, int files[FILES])
+/* Negative errno: of what machines are to trust. */
+static int take_files(struct cordon_machines *machines, int files[FILES])
 {
     const struct cordon_warden_config *config = &machines->warden->config;
     forget_files(machines);
@@ -313,9 +313,20 @@ static bool take_files(struct cordon_machines *machines, int files[FILES])
     machines->initrd = CORDON_TAKE_FD(files[1]);
     machines->root = CORDON_TAKE_FD(files[2]);
     if (machines->initrd < 0 || !config->authority.size)
-        return true;
-    machines->trusting = cordon_machine_add_trust(config, machines->initrd);
-    return machines->trusting >= 0;
+        return 0;
+    int trusting = cordon_machine_add_trust(config, machines->initrd);
+    if (trusting < 0)
+        return trusting;
+    machines->trusting = trusting;
+    return 0;
+}
+
+static void fail_trust(struct cordon_machines *machines, int status)
+{
+    char why[200];
+    (void)snprintf(why, sizeof why, "add what machines are to trust (CORDON_EGRESS_CA) to the image's initramfs: %s",
+                   strerror(-status)); /* fits */
+    fail(machines, status, why);
 }
 
 static void on_report(struct cordon_source *source, uint32_t events)
@@ -336,10 +347,11 @@ static void on_report(struct cordon_source *source, uint32_t events)
         found.why[sizeof found.why - 1] = found.append[sizeof found.append - 1] =
             found.network_stage[sizeof found.network_stage - 1] = '\0';
         machines->found = found;
-        if (take_files(machines, files))
+        int r = take_files(machines, files);
+        if (r == 0)
             settle(machines);
         else
-            fail(machines, -ENOMEM, "no memory for what machines are to trust (CORDON_EGRESS_CA)");
+            fail_trust(machines, r);
     }
     for (size_t i = 0; n >= 0 && i < count; i++)
         cordon_close(&files[i]);
