@@ -59,8 +59,8 @@ enum cordon_vmm_verb {
     CORDON_VMM_PAUSE,
     CORDON_VMM_RESUME,
     CORDON_VMM_CHANNEL_NEW, /* with a descriptor: the guest's new end of its channel */
-    CORDON_VMM_REHEARSE /* of a clone, before its lease: it runs, does what a lease makes it do, and stands still again
-                         */
+    /* Of a clone, before its lease: it runs, does what a lease makes it do, and stands still again. */
+    CORDON_VMM_REHEARSE
 };
 
 struct cordon_vmm_order {

@@ -84,8 +84,8 @@ int cordon_guest_lease(struct cordon_guest *guest, const struct cordon_warden_ac
     if (r < 0)
         return cordon_fail_errno(err, r, "hand a guest over");
     cordon_close(&guest->channel);
-    if (guest->slot && !cordon_guest_is_kept(guest)) /* a copy would keep them open when whoever serves them is gone;
-                                           kept guests are handed over again, with theirs */
+    /* A copy would keep them open when whoever serves them is gone; kept guests are handed over again, with theirs. */
+    if (guest->slot && !cordon_guest_is_kept(guest))
         for (size_t i = 0; i < CORDON_STEER_SOCKETS; i++)
             cordon_close(&guest->slot->ns.steer[i]);
     cordon_timer_cancel(&guest->warden->loop, &guest->timer);

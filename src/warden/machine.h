@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
  * Guests that are virtual machines. Theory of operation:
  *
  * A machine is a guest like others (a slot with its namespaces and control groups, a pool, a lease), but process 1 of
  * its pid namespace is a vmm (src/vmm), which drives one QEMU and tells the warden of it by fixed-size structs.
  *
- *   survey    what is needed of this host, looked at once and whenever it changed: accelerator, QEMU, image
- *             (machine_survey.c). What parses is a child without privilege.
+ *   survey    what is needed of this host, looked at once and whenever it changed: accelerator, network device, QEMU,
+ *             image (machine_survey.c). What parses is a child without privilege.
  *   template  of a language (or of kept guests), a memory size, and with a network or without: the memory and the
- * devices of a machine that was booted and waits, in two sealed memfds, which nobody can write or cut any more
- * (machine_template.c). guest     a machine that was booted, or, once there is a template, a clone: it maps the
- * template's memory privately and stands still in its pool until it is leased (machine.c, machine_child.c). budget
- * memory and CPUs of all machines together. Who comes first is served first, whatever the size (machine_template.c).
+ *             devices of a machine that was booted and waits, in two sealed memfds, which nobody can write or cut any
+ *             more (machine_template.c).
+ *   guest     a machine that was booted, or, once there is a template, a clone: it maps the template's memory privately
+ *             and stands still in its pool until it is leased (machine.c, machine_child.c).
+ *   budget    memory and CPUs of all machines together. Who comes first is served first, whatever the size
+ *             (machine_template.c).
  *
  * The first run does not wait for a template: its machine is booted for it, and the template is made behind it.
  */
+/* clang-format on */
 #ifndef CORDON_WARDEN_MACHINE_H
 #define CORDON_WARDEN_MACHINE_H
 

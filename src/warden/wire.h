@@ -26,17 +26,17 @@ enum cordon_guest_kind {
     CORDON_GUEST_KIND__COUNT
 };
 
-enum cordon_warden_ability { /* bits of hello.abilities: what this host lets `local` hold */
-                             CORDON_ABLE_MEMORY = 1,
-                             CORDON_ABLE_PIDS = 2,
-                             CORDON_ABLE_CPU = 4,
-                             CORDON_ABLE_AGENT_PROTECTED = 8,
-                             CORDON_ABLE_NONE_BACKEND = 16, /* the operator allowed backend `none` */
-                             CORDON_ABLE_FREEZE = 32,       /* kept guests can pause */
-                             CORDON_ABLE_NETWORK = 64,      /* guests with network: DNS, TCP to ports 80 and 443 */
-                             CORDON_ABLE_EVERY_PORT = 128,  /* …and TCP to every other one */
-                             CORDON_ABLE_MACHINE_NETWORK =
-                                 256 /* machines with network: a device can be made for them */
+/* Bits of hello.abilities: what this host lets `local` hold. */
+enum cordon_warden_ability {
+    CORDON_ABLE_MEMORY = 1,
+    CORDON_ABLE_PIDS = 2,
+    CORDON_ABLE_CPU = 4,
+    CORDON_ABLE_AGENT_PROTECTED = 8,
+    CORDON_ABLE_NONE_BACKEND = 16,    /* the operator allowed backend `none` */
+    CORDON_ABLE_FREEZE = 32,          /* kept guests can pause */
+    CORDON_ABLE_NETWORK = 64,         /* guests with network: DNS, TCP to ports 80 and 443 */
+    CORDON_ABLE_EVERY_PORT = 128,     /* …and TCP to every other one */
+    CORDON_ABLE_MACHINE_NETWORK = 256 /* machines with network: a device can be made for them */
 };
 
 enum cordon_machine_accel { CORDON_MACHINE_NONE = 0, CORDON_MACHINE_TCG, CORDON_MACHINE_KVM };

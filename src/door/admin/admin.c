@@ -16,8 +16,7 @@ static const struct cordon_http_route routes[] = {
      NULL, "Settings", NULL},
     {"PUT", "/v1/admin/settings", cordon_admin_settings_put, CORDON_HTTP_ADMIN, 1u << 20,
      "Stores settings of runtime scope, all or none; null forgets one. The next run sees them. With If-Match: only if "
-     "that "
-     "is their revision still.",
+     "that is their revision still.",
      "SettingsChange", "Settings", NULL},
     {"POST", "/v1/admin/test", cordon_admin_trial_post, CORDON_HTTP_ADMIN, 1u << 20,
      "Runs the test program on a backend with settings that are not stored.", "Trial", "TrialAnswer", NULL},
