@@ -178,12 +178,6 @@ static void write_artifacts(const struct cordon_answer *answer, struct cordon_js
 
 /* --- the object --- */
 
-static void pair(struct cordon_json *json, const char *key, const char *text)
-{
-    cordon_json_key(json, key);
-    cordon_json_text(json, text);
-}
-
 static void write_stdout(const struct cordon_em_verdict *verdict, const struct cordon_answer *answer,
                          struct cordon_json *json)
 {
@@ -210,7 +204,7 @@ static void write_result(const struct cordon_em_verdict *verdict, const struct c
     cordon_json_bool(json, true);
     cordon_json_key(json, "value");
     cordon_json_raw(json, result.data, result.size);
-    pair(json, "type", "json");
+    cordon_json_pair_text(json, "type", "json");
     cordon_json_object_end(json);
 }
 
@@ -218,22 +212,22 @@ void cordon_em_write(const struct cordon_em_verdict *verdict, const struct cordo
 {
     struct cordon_json json = {.buf = to};
     cordon_json_object_begin(&json);
-    pair(&json, "status", verdict->status);
+    cordon_json_pair_text(&json, "status", verdict->status);
     write_stdout(verdict, answer, &json);
     cordon_json_key(&json, "stderr");
     cordon_json_bytes(&json, verdict->error.data ? verdict->error.data : "", verdict->error.size);
     cordon_json_key(&json, "exit_code");
     cordon_json_int(&json, verdict->exit_code);
-    pair(&json, "detail", verdict->detail);
+    cordon_json_pair_text(&json, "detail", verdict->detail);
     cordon_json_key(&json, "time_used_ms");
     if (verdict->timed)
         cordon_json_ms(&json, cordon_answer_outcome(answer)->run_us);
     else
         cordon_json_null(&json);
-    pair(&json, "memory_used_kb", NULL);
-    pair(&json, "resource_limit_type", verdict->limit_type);
-    pair(&json, "unauthorized_access_type", verdict->access_type);
-    pair(&json, "runtime_error_type", verdict->error_type);
+    cordon_json_pair_text(&json, "memory_used_kb", NULL);
+    cordon_json_pair_text(&json, "resource_limit_type", verdict->limit_type);
+    cordon_json_pair_text(&json, "unauthorized_access_type", verdict->access_type);
+    cordon_json_pair_text(&json, "runtime_error_type", verdict->error_type);
     cordon_json_key(&json, "artifacts");
     cordon_json_array_begin(&json);
     if (verdict->good)

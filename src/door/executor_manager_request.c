@@ -32,26 +32,20 @@ static void faults_end(struct faults *faults)
     cordon_json_object_end(&faults->json);
 }
 
-static void pair(struct cordon_json *json, const char *key, const char *text)
-{
-    cordon_json_key(json, key);
-    cordon_json_text(json, text);
-}
-
 /* Up to "msg"; `input`, "ctx" and the end follow. field NULL: it is about the whole body. */
 static struct cordon_json *fault_begin(struct faults *faults, const char *type, const char *field, const char *message)
 {
     struct cordon_json *json = &faults->json;
     faults->count++;
     cordon_json_object_begin(json);
-    pair(json, "type", type);
+    cordon_json_pair_text(json, "type", type);
     cordon_json_key(json, "loc");
     cordon_json_array_begin(json);
     cordon_json_text(json, "body");
     if (field)
         cordon_json_text(json, field);
     cordon_json_array_end(json);
-    pair(json, "msg", message);
+    cordon_json_pair_text(json, "msg", message);
     cordon_json_key(json, "input");
     return json;
 }
@@ -160,18 +154,18 @@ static void not_parsed(const char *why, size_t at, struct cordon_buf *errors)
     struct faults faults = faults_begin(errors);
     struct cordon_json *json = &faults.json;
     cordon_json_object_begin(json);
-    pair(json, "type", "json_invalid");
+    cordon_json_pair_text(json, "type", "json_invalid");
     cordon_json_key(json, "loc");
     cordon_json_array_begin(json);
     cordon_json_text(json, "body");
     cordon_json_uint(json, at);
     cordon_json_array_end(json);
-    pair(json, "msg", "JSON decode error");
+    cordon_json_pair_text(json, "msg", "JSON decode error");
     cordon_json_key(json, "input");
     cordon_json_raw(json, "{}", 2);
     cordon_json_key(json, "ctx");
     cordon_json_object_begin(json);
-    pair(json, "error", python_words(why));
+    cordon_json_pair_text(json, "error", python_words(why));
     cordon_json_object_end(json);
     cordon_json_object_end(json);
     faults_end(&faults);
@@ -233,7 +227,7 @@ static void read_language(const struct cordon_value *value, struct cordon_em_fie
     write_value(json, value);
     cordon_json_key(json, "ctx");
     cordon_json_object_begin(json);
-    pair(json, "expected", "'python' or 'nodejs'");
+    cordon_json_pair_text(json, "expected", "'python' or 'nodejs'");
     cordon_json_object_end(json);
     cordon_json_object_end(json);
 }

@@ -10,12 +10,6 @@
 #include "door/e2b/control.h"
 #include "door/json_time.h"
 
-static void number(struct cordon_json *json, const char *key, uint64_t value)
-{
-    cordon_json_key(json, key);
-    cordon_json_uint(json, value);
-}
-
 static void tell_metric(const struct cordon_guest_metrics *metrics, struct cordon_json *json)
 {
     const struct cordon_guest_usage *usage = &metrics->usage;
@@ -23,17 +17,17 @@ static void tell_metric(const struct cordon_guest_metrics *metrics, struct cordo
     cordon_json_object_begin(json);
     cordon_json_key(json, "timestamp");
     cordon_json_time(json, metrics->at_us);
-    number(json, "timestampUnix", (uint64_t)(metrics->at_us / 1000000));
-    number(json, "cpuCount", usage->cpu_percent ? (usage->cpu_percent + 99) / 100 : 1);
+    cordon_json_pair_uint(json, "timestampUnix", (uint64_t)(metrics->at_us / 1000000));
+    cordon_json_pair_uint(json, "cpuCount", usage->cpu_percent ? (usage->cpu_percent + 99) / 100 : 1);
     cordon_json_key(json, "cpuUsedPct");
     char text[32];
     int size = snprintf(text, sizeof text, "%" PRIu64 ".%02" PRIu64, percent / 100, percent % 100); /* fits */
     cordon_json_raw(json, text, (size_t)size);
-    number(json, "memUsed", usage->memory_bytes);
-    number(json, "memTotal", usage->memory_limit_bytes);
-    number(json, "memCache", usage->memory_cache_bytes);
-    number(json, "diskUsed", metrics->disk_used);
-    number(json, "diskTotal", metrics->disk_total);
+    cordon_json_pair_uint(json, "memUsed", usage->memory_bytes);
+    cordon_json_pair_uint(json, "memTotal", usage->memory_limit_bytes);
+    cordon_json_pair_uint(json, "memCache", usage->memory_cache_bytes);
+    cordon_json_pair_uint(json, "diskUsed", metrics->disk_used);
+    cordon_json_pair_uint(json, "diskTotal", metrics->disk_total);
     cordon_json_object_end(json);
 }
 

@@ -9,18 +9,6 @@
 #include "door/e2b/control.h"
 #include "door/json_time.h"
 
-static void text(struct cordon_json *json, const char *key, const char *value)
-{
-    cordon_json_key(json, key);
-    cordon_json_text(json, value);
-}
-
-static void number(struct cordon_json *json, const char *key, uint64_t value)
-{
-    cordon_json_key(json, key);
-    cordon_json_uint(json, value);
-}
-
 static void moment(struct cordon_json *json, const char *key, int64_t us)
 {
     cordon_json_key(json, key);
@@ -51,17 +39,17 @@ static void tell_domain(const struct cordon_http_request *request, struct cordon
         (void)snprintf(local, sizeof local, "localhost:%u", port); /* fits */
     else
         (void)snprintf(local, sizeof local, "localhost");
-    text(json, "domain", *set ? set : local);
+    cordon_json_pair_text(json, "domain", *set ? set : local);
 }
 
 static void tell_names(const struct cordon_guest_info *guest, const struct cordon_e2b_box *box,
                        struct cordon_json *json)
 {
-    text(json, "sandboxID", guest->id);
-    text(json, "templateID", box->template_id);
-    text(json, "alias", box->template_id);
-    text(json, "clientID", "cordon");
-    text(json, "envdVersion", CORDON_E2B_ENVD_VERSION);
+    cordon_json_pair_text(json, "sandboxID", guest->id);
+    cordon_json_pair_text(json, "templateID", box->template_id);
+    cordon_json_pair_text(json, "alias", box->template_id);
+    cordon_json_pair_text(json, "clientID", "cordon");
+    cordon_json_pair_text(json, "envdVersion", CORDON_E2B_ENVD_VERSION);
 }
 
 void cordon_e2b_tell_sandbox(const struct cordon_http_request *request, const struct cordon_guest_info *guest,
@@ -70,8 +58,8 @@ void cordon_e2b_tell_sandbox(const struct cordon_http_request *request, const st
     cordon_json_object_begin(json);
     tell_names(guest, box, json);
     if (*box->access_token)
-        text(json, "envdAccessToken", box->access_token);
-    text(json, "trafficAccessToken", *box->traffic_token ? box->traffic_token : NULL);
+        cordon_json_pair_text(json, "envdAccessToken", box->access_token);
+    cordon_json_pair_text(json, "trafficAccessToken", *box->traffic_token ? box->traffic_token : NULL);
     tell_domain(request, json);
     cordon_json_object_end(json);
 }
@@ -81,7 +69,7 @@ static void tell_metadata(const struct cordon_guest_info *guest, struct cordon_j
     cordon_json_key(json, "metadata");
     cordon_json_object_begin(json);
     for (size_t i = 0; i < guest->metadata_count; i++)
-        text(json, guest->metadata[i].key, guest->metadata[i].value);
+        cordon_json_pair_text(json, guest->metadata[i].key, guest->metadata[i].value);
     cordon_json_object_end(json);
 }
 
@@ -98,10 +86,10 @@ static void tell_common(const struct cordon_guest_info *guest, const struct cord
     tell_names(guest, box, json);
     moment(json, "startedAt", guest->started_us);
     moment(json, "endAt", end_of(guest));
-    text(json, "state", guest->condition == CORDON_GUEST_IS_PAUSED ? "paused" : "running");
-    number(json, "cpuCount", percent ? (percent + 99) / 100 : 1);
-    number(json, "memoryMB", guest->limits.memory_bytes >> 20);
-    number(json, "diskSizeMB", guest->limits.disk_bytes >> 20);
+    cordon_json_pair_text(json, "state", guest->condition == CORDON_GUEST_IS_PAUSED ? "paused" : "running");
+    cordon_json_pair_uint(json, "cpuCount", percent ? (percent + 99) / 100 : 1);
+    cordon_json_pair_uint(json, "memoryMB", guest->limits.memory_bytes >> 20);
+    cordon_json_pair_uint(json, "diskSizeMB", guest->limits.disk_bytes >> 20);
     tell_metadata(guest, json);
 }
 
@@ -128,7 +116,7 @@ void cordon_e2b_tell_detail(const struct cordon_http_request *request, const str
     cordon_json_object_begin(json);
     tell_common(guest, box, json);
     if (*box->access_token)
-        text(json, "envdAccessToken", box->access_token);
+        cordon_json_pair_text(json, "envdAccessToken", box->access_token);
     tell_domain(request, json);
     cordon_json_key(json, "allowInternetAccess");
     cordon_json_bool(json, guest->network);
@@ -140,13 +128,13 @@ void cordon_e2b_tell_detail(const struct cordon_http_request *request, const str
     cordon_json_object_begin(json);
     cordon_json_key(json, "autoResume");
     cordon_json_bool(json, guest->auto_resume);
-    text(json, "onTimeout", guest->at_end == CORDON_END_PAUSE ? "pause" : "kill");
+    cordon_json_pair_text(json, "onTimeout", guest->at_end == CORDON_END_PAUSE ? "pause" : "kill");
     cordon_json_object_end(json);
     /* Not the protocol's: what holds for this sandbox in truth. */
     cordon_json_key(json, "cordon");
     cordon_json_object_begin(json);
-    text(json, "isolation", cordon_isolation_name(guest->isolation));
-    text(json, "backend", guest->backend);
+    cordon_json_pair_text(json, "isolation", cordon_isolation_name(guest->isolation));
+    cordon_json_pair_text(json, "backend", guest->backend);
     cordon_json_key(json, "network");
     cordon_json_bool(json, guest->network);
     tell_list(json, "egress", guest->allowed_domains, guest->allowed_domain_count);

@@ -23,21 +23,6 @@ struct telling {
     struct cordon_json *json;
 };
 
-static void text(struct cordon_json *json, const char *key, const char *value)
-{
-    cordon_json_key(json, key);
-    if (value)
-        cordon_json_text(json, value);
-    else
-        cordon_json_null(json);
-}
-
-static void number(struct cordon_json *json, const char *key, uint64_t value)
-{
-    cordon_json_key(json, key);
-    cordon_json_uint(json, value);
-}
-
 static uint64_t setting(const struct telling *to, enum cordon_setting id)
 {
     return (uint64_t)cordon_settings_int(to->doors->settings, CORDON_DOOR_E2B, id);
@@ -47,9 +32,9 @@ static uint64_t setting(const struct telling *to, enum cordon_setting id)
 static void tell_size(const struct telling *to)
 {
     uint64_t percent = setting(to, CORDON_SET_CPU_PERCENT);
-    number(to->json, "cpuCount", percent ? (percent + 99) / 100 : 1);
-    number(to->json, "memoryMB", setting(to, CORDON_SET_GUEST_MEMORY_MB));
-    number(to->json, "diskSizeMB", setting(to, CORDON_SET_GUEST_DISK_MB));
+    cordon_json_pair_uint(to->json, "cpuCount", percent ? (percent + 99) / 100 : 1);
+    cordon_json_pair_uint(to->json, "memoryMB", setting(to, CORDON_SET_GUEST_MEMORY_MB));
+    cordon_json_pair_uint(to->json, "diskSizeMB", setting(to, CORDON_SET_GUEST_DISK_MB));
 }
 
 static void tell_names(struct cordon_json *json, const char *name)
@@ -72,9 +57,9 @@ static void tell(const struct telling *to, const char *name, const struct cordon
     int64_t made_us = header ? header->created_s * 1000000 : 0;
     cordon_template_hex(header ? header->digest : none, build);
     cordon_json_object_begin(json);
-    text(json, "templateID", name);
-    text(json, "buildID", build);
-    text(json, "buildStatus", "ready");
+    cordon_json_pair_text(json, "templateID", name);
+    cordon_json_pair_text(json, "buildID", build);
+    cordon_json_pair_text(json, "buildStatus", "ready");
     tell_size(to);
     cordon_json_key(json, "public");
     cordon_json_bool(json, false);
@@ -83,11 +68,11 @@ static void tell(const struct telling *to, const char *name, const struct cordon
     cordon_json_time(json, made_us);
     cordon_json_key(json, "updatedAt");
     cordon_json_time(json, made_us);
-    text(json, "createdBy", NULL);
-    text(json, "lastSpawnedAt", NULL);
-    number(json, "spawnCount", 0);
-    number(json, "buildCount", 1);
-    text(json, "envdVersion", CORDON_E2B_ENVD_VERSION);
+    cordon_json_pair_text(json, "createdBy", NULL);
+    cordon_json_pair_text(json, "lastSpawnedAt", NULL);
+    cordon_json_pair_uint(json, "spawnCount", 0);
+    cordon_json_pair_uint(json, "buildCount", 1);
+    cordon_json_pair_text(json, "envdVersion", CORDON_E2B_ENVD_VERSION);
     cordon_json_object_end(json);
 }
 
@@ -151,7 +136,7 @@ int cordon_e2b_template_alias(struct cordon_http_request *request, struct cordon
     if (r < 0)
         return r;
     cordon_json_object_begin(&json);
-    text(&json, "templateID", name);
+    cordon_json_pair_text(&json, "templateID", name);
     cordon_json_key(&json, "public");
     cordon_json_bool(&json, false);
     cordon_json_object_end(&json);
