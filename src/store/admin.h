@@ -30,7 +30,7 @@ int cordon_stored_settings_list(struct cordon_store *store,
  * the revision that they have. who: a key's id, or "local" for the command line. */
 int cordon_stored_settings_write(struct cordon_store *store, const struct cordon_setting_change *changes, size_t count,
                                  int64_t seen, const char *who, struct cordon_error *err);
-/* The number in the audit log of the newest change of a setting, by whatever process; 0: none is there. */
+/* A number that grows with each change of a setting, by whatever process; 0: there was none yet. */
 int cordon_stored_settings_revision(struct cordon_store *store, int64_t *ret, struct cordon_error *err);
 
 /* --- the audit log: the newest CORDON_AUDIT_MAX entries --- */

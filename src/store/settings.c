@@ -130,6 +130,19 @@ static int is_stored(struct cordon_store *store, const struct cordon_setting_cha
     return r;
 }
 
+/* The lock is held, within a transaction. */
+static int raise_revision(struct cordon_store *store, struct cordon_error *err)
+{
+    sqlite3_stmt *statement;
+    int r = cordon_statement_prepare(store, "UPDATE revisions SET revision = revision + 1 WHERE name = 'settings'",
+                                     &statement, err);
+    if (r < 0)
+        return r;
+    r = cordon_statement_step(store, statement, "write the settings' revision", err);
+    (void)sqlite3_finalize(statement); /* repeats an error that was told */
+    return r;
+}
+
 static int write_one(struct cordon_store *store, const struct cordon_setting_change *change, const char *who,
                      struct cordon_error *err)
 {
@@ -140,6 +153,8 @@ static int write_one(struct cordon_store *store, const struct cordon_setting_cha
     r = read_before(store, change->name, before, err);
     if (r == 0)
         r = put(store, change, who, err);
+    if (r == 0)
+        r = raise_revision(store, err);
     const struct cordon_audit_entry entry = {
         .who = who,
         .action = change->value ? "setting.change" : "setting.forget",
@@ -156,15 +171,15 @@ static int write_one(struct cordon_store *store, const struct cordon_setting_cha
 static int read_revision(struct cordon_store *store, int64_t *ret, struct cordon_error *err)
 {
     sqlite3_stmt *row;
-    int r = cordon_statement_prepare(
-        store, "SELECT coalesce(max(id), 0) FROM audit WHERE action IN ('setting.change', 'setting.forget')", &row,
-        err);
+    int r = cordon_statement_prepare(store, "SELECT revision FROM revisions WHERE name = 'settings'", &row, err);
     if (r < 0)
         return r;
-    r = cordon_statement_step(store, row, "read the newest change", err);
+    r = cordon_statement_step(store, row, "read the settings' revision", err);
     if (r == 1)
         *ret = sqlite3_column_int64(row, 0);
     (void)sqlite3_finalize(row); /* repeats an error that was told */
+    if (r == 0)                  /* each store has that row */
+        return cordon_fail(err, -EIO, CORDON_ERROR_INFRASTRUCTURE, "the store has no revision of its settings");
     return r < 0 ? r : 0;
 }
 

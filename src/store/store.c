@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "store/database.h"
 
-#define SCHEMA_VERSION 3
+#define SCHEMA_VERSION 4
 
 /* Each takes the schema one version further, within one transaction. */
 static const char *const migrations[SCHEMA_VERSION] = {
@@ -59,6 +59,12 @@ static const char *const migrations[SCHEMA_VERSION] = {
     " code TEXT, stdout TEXT, stderr TEXT"
     ");"
     "CREATE INDEX history_by_time ON history (at_ms);",
+    /* Before, it was the number of the newest change in the audit log, which is shortened: one that is no longer there
+     * was below the log's next number. */
+    "CREATE TABLE revisions (name TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL) WITHOUT ROWID;"
+    "INSERT INTO revisions VALUES ('settings', coalesce("
+    " (SELECT max(id) FROM audit WHERE action IN ('setting.change', 'setting.forget')),"
+    " (SELECT seq FROM sqlite_sequence WHERE name = 'audit'), 0));",
 };
 
 int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #include "store/admin.h"
 
@@ -119,6 +120,56 @@ static void a_change_of_what_was_not_seen_is_refused(void **unused)
     assert_int_equal(cordon_stored_settings_write(store, second, 1, seen, "test", &err), 0);
     assert_string_equal(settings(), "A=3;B=2;");
     assert_true(revision() > seen);
+}
+
+/* By another connection, as another program would. */
+static void run_sql(const char *sql)
+{
+    char path[128];
+    sqlite3 *db = NULL;
+    (void)snprintf(path, sizeof path, "%s/cordon.db", state);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void the_revision_outlives_the_audit_log(void **unused)
+{
+    const struct cordon_setting_change first[] = {{"A", "1", false}}, second[] = {{"A", "2", false}};
+    write_settings(first, 1);
+    int64_t seen = revision();
+    assert_true(seen > 0);
+    write_settings(first, 1);
+    assert_int_equal(revision(), seen); /* that was no change */
+    run_sql("DELETE FROM audit");
+    assert_int_equal(revision(), seen);
+    assert_int_equal(cordon_stored_settings_write(store, second, 1, 0, "test", NULL), -ESTALE);
+    assert_int_equal(cordon_stored_settings_write(store, second, 1, seen, "test", NULL), 0);
+    assert_true(revision() > seen);
+}
+
+/* As a store of schema version 3 would be, which had it in the audit log. */
+static int64_t revision_of_an_older_store(const char *sql)
+{
+    cordon_store_close(store);
+    store = NULL;
+    run_sql("DROP TABLE revisions; PRAGMA user_version = 3");
+    run_sql(sql);
+    assert_int_equal(cordon_store_open(state, &store, NULL), 0);
+    return revision();
+}
+
+static void an_older_store_keeps_its_revision(void **unused)
+{
+    const struct cordon_setting_change changes[] = {{"A", "1", false}, {"B", "1", false}};
+    const struct cordon_audit_entry other = {.who = "w", .action = "key.create", .subject = "s"};
+    assert_int_equal(revision_of_an_older_store("SELECT 1"), 0);
+    write_settings(changes, 2);
+    assert_int_equal(cordon_audit_add(store, &other, NULL), 0);
+    assert_int_equal(revision_of_an_older_store("SELECT 1"), 2);
+    /* What an older program told of it is below what it is now. */
+    assert_int_equal(revision_of_an_older_store("DELETE FROM audit WHERE action = 'setting.change'"), 3);
+    assert_string_equal(settings(), "A=1;B=1;");
 }
 
 /* Whether the bytes are in any file of the state folder. */
@@ -276,6 +327,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(settings_are_kept_and_audited),
         TEST(a_change_of_what_was_not_seen_is_refused),
+        TEST(the_revision_outlives_the_audit_log),
+        TEST(an_older_store_keeps_its_revision),
         TEST(secrets_are_not_on_the_disk_in_clear),
         TEST(without_its_key_a_secret_stays_shut),
         TEST(a_given_key_seals_instead_of_the_file),
