@@ -200,25 +200,6 @@ enum cordon_head cordon_head_read(const char *data, size_t size, struct cordon_h
     return *why ? CORDON_HEAD_BAD : CORDON_HEAD_READ;
 }
 
-static bool starts_known_method(const char *word, size_t size)
-{
-    static const char *const methods[] = {"GET",     "HEAD",  "POST",  "PUT",    "DELETE",
-                                          "OPTIONS", "PATCH", "TRACE", "CONNECT"};
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-        if (size <= strlen(methods[i]) && strncasecmp(word, methods[i], size) == 0)
-            return true;
-    return false;
-}
-
-/* Any word in capitals may be a method. Other protocols' first words are in small letters or have no space behind. */
-static bool may_be_method(const char *word, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if (!isupper((unsigned char)word[i]) && word[i] != '-')
-            return starts_known_method(word, size);
-    return size <= METHOD_MAX;
-}
-
 static bool names_http(const char *line, size_t size)
 {
     for (size_t i = 0; i + 5 <= size; i++)
@@ -227,31 +208,46 @@ static bool names_http(const char *line, size_t size)
     return false;
 }
 
-/* SMTP's "EHLO name" begins like a request, too: the whole line tells. */
-static enum cordon_head guess_line(const char *line, size_t size)
+/* All that some server skips before a request or splits its line at: Python's do at every one of these. */
+static bool is_blank(char c)
 {
-    const char *end = memchr(line, '\n', size);
-    if (end)
-        return names_http(line, (size_t)(end - line)) ? CORDON_HEAD_READ : CORDON_HEAD_BAD;
-    for (size_t i = 0; i < size; i++)
-        if (iscntrl((unsigned char)line[i]) && line[i] != '\t' && line[i] != '\r')
-            return CORDON_HEAD_BAD;
-    return size < CORDON_HEAD_MAX ? CORDON_HEAD_MORE : CORDON_HEAD_READ;
+    return c && strchr(" \t\v\f\r\x1c\x1d\x1e\x1f\x85\xa0", c);
 }
 
+/* git's own protocol begins "0033git-upload-pack /path\0host=name\0", without an end of line. */
+static bool is_git(struct text word, struct text rest)
+{
+    for (size_t i = 0; i < 4; i++)
+        if (i >= word.size || !isxdigit((unsigned char)word.at[i]))
+            return false;
+    word = (struct text){word.at + 4, word.size - 4};
+    return (is(word, "git-upload-pack") || is(word, "git-receive-pack") || is(word, "git-upload-archive")) &&
+           memchr(rest.at, '\0', rest.size);
+}
+
+/*
+ * The line tells, not the method: servers take nearly any word for one, and SMTP's "EHLO name" begins like a request,
+ * too. Only a first word that no method can be ends the wait for the line's end, so the answer is the same however
+ * the line is cut into segments.
+ */
 enum cordon_head cordon_head_guess(const char *data, size_t size)
 {
     size_t at = 0, length = 0;
-    while (at < size && (data[at] == '\r' || data[at] == '\n'))
+    while (at < size && (is_blank(data[at]) || data[at] == '\n'))
         at++;
     const char *word = data + at;
-    while (at + length < size && (isalpha((unsigned char)word[length]) || word[length] == '-'))
+    size -= at;
+    while (length < size && is_token_byte((unsigned char)word[length]))
         length++;
-    if (!may_be_method(word, length))
+    if (length < size && (!length || (!is_blank(word[length]) && word[length] != '\n')))
         return CORDON_HEAD_BAD;
-    if (at + length == size)
-        return CORDON_HEAD_MORE;
-    return length && (word[length] == ' ' || word[length] == '\t') ? guess_line(word, size - at) : CORDON_HEAD_BAD;
+    const char *end = size ? memchr(word, '\n', size) : NULL;
+    struct text rest = {word + length, (end ? (size_t)(end - word) : size) - length};
+    if (is_git((struct text){word, length}, rest))
+        return CORDON_HEAD_BAD;
+    if (end)
+        return names_http(rest.at, rest.size) ? CORDON_HEAD_READ : CORDON_HEAD_BAD;
+    return at + size < CORDON_HEAD_MAX ? CORDON_HEAD_MORE : CORDON_HEAD_READ;
 }
 
 /* An exact name is closer than any *.name, and of those the longer one; 0: not of that host. */

@@ -30,8 +30,8 @@ struct cordon_http_head {
 /* BAD fills *why, in words for the log. */
 enum cordon_head cordon_head_read(const char *data, size_t size, struct cordon_http_head *ret, const char **why);
 
-/* Is this the start of a request, even of one that only lenient servers take (empty lines before it, small letters)?
- * READ: its first line names HTTP. MORE: it may yet. */
+/* Is this the start of a request, even of one that only lenient servers take (blanks before it, any token as method)?
+ * READ: its first line names HTTP. MORE: it may yet. BAD: it is none, and will not be one whatever follows. */
 enum cordon_head cordon_head_guess(const char *data, size_t size);
 
 /* Appends the head as it goes on to the server, with the policy's headers for name and port put in. *added: how many.

@@ -30,13 +30,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct cordon_http_head head, early;
     const char *why = NULL, *text = (const char *)data;
     enum cordon_head whole = cordon_head_read(text, size, &head, &why);
-    (void)cordon_head_guess(text, size);
+    enum cordon_head guess = cordon_head_guess(text, size);
     if (whole == CORDON_HEAD_READ)
         rewrite(text, &head);
     for (size_t part = 1; part < size; part = part * 2 + 1) {
         enum cordon_head r = cordon_head_read(text, part, &early, &why);
         if (r != CORDON_HEAD_MORE && (r != whole || early.size != head.size))
             abort();
+        r = cordon_head_guess(text, part);
+        if (part < CORDON_HEAD_MAX && r != CORDON_HEAD_MORE && r != guess)
+            abort(); /* else a request could be hidden by where it is cut */
     }
     return 0;
 }

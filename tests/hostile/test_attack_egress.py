@@ -99,7 +99,9 @@ WORKS = {
     "a name below *.name": "tls('good.sub.test', 443, 'good.sub.test')",
     "a name with IPv6 only": "tls('v6only.test', 443, 'v6only.test')",
     "a server that speaks first": "assert_banner()",
-    "another protocol by the pinned name": "exchange(socket.create_connection(('allowed.test', 7), 5), b'hello')",
+    "another protocol by the pinned name": "exchange(socket.create_connection(('allowed.test', 7), 5), b'hello\\r\\n')",
+    "git's own protocol": "exchange(socket.create_connection(('allowed.test', 7), 5), b'0033git-upload-pack /project.git\\0host=allowed.test\\0')",
+    "a protocol of bytes": "exchange(socket.create_connection(('allowed.test', 7), 5), b'\\0\\0\\0\\x08\\4\\xd2\\x16\\x2f')",
     "a private range that the operator opened": "http1('opened.test', 80, get('opened.test'))",
     "a name with a good address among bad ones": "http1('mixed.test', 80, get('mixed.test'))",
     "DNS over TCP": "0/0 if ask('allowed.test', 1, tcp=True) != (0, 1) else 0",
@@ -121,7 +123,7 @@ def test_works(guest, name):
 def assert_banner():
     s = socket.create_connection(('allowed.test', 2222), 5)
     assert s.recv(100) == b'220 hello\\r\\n'
-    assert exchange(s, b'ping') == b'ping'
+    assert exchange(s, b'ping\\r\\n') == b'ping\\r\\n'
 def split_hello(name):
     context = ssl.create_default_context(); context.check_hostname = False; context.verify_mode = ssl.CERT_NONE
     i, o = ssl.MemoryBIO(), ssl.MemoryBIO(); t = context.wrap_bio(i, o, server_hostname=name)
@@ -196,6 +198,14 @@ BYPASSES = {
     "split small letters and another Host": "split('allowed.test', 8080, get('other.test:8080').replace('GET', 'get'))",
     "tabs and another Host on another port": "http1('allowed.test', 8080, get('other.test:8080').replace(' ', '\\t', 2))",
     "HTTP/2 without TLS on another port": "http1('allowed.test', 8080, 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')",
+    "a blank and another Host on another port": "http1('allowed.test', 8080, ' ' + get('other.test:8080'))",
+    "a split blank and another Host": "split('allowed.test', 8080, ' ' + get('other.test:8080'))",
+    "a vertical tab and another Host on another port": "http1('allowed.test', 8080, get('other.test:8080').replace(' ', '\\x0b', 1))",
+    "a method with an underscore and another Host": "http1('allowed.test', 8080, get('other.test:8080').replace('GET', 'GE_T'))",
+    "a method with a digit and another Host": "http1('allowed.test', 8080, get('other.test:8080').replace('GET', 'G3T'))",
+    "an unknown method in small letters and another Host": "http1('allowed.test', 8080, get('other.test:8080').replace('GET', 'propfind'))",
+    "that method split": "split('allowed.test', 8080, get('other.test:8080').replace('GET', 'propfind'))",
+    "a control byte at a segment's end and another Host": "split('allowed.test', 8080, get('other.test:8080').replace('/', '/\\x01', 1))",
     "another Host on another port": "http1('allowed.test', 8080, get('other.test:8080'))",
     "a split method and another Host": "split('allowed.test', 8080, get('other.test:8080'))",
     "HTTP/2 without TLS": "http1('allowed.test', 80, 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')",

@@ -322,13 +322,86 @@ static void guesses_wait_for_what_may_be_a_method(void **state)
     assert_int_equal(cordon_head_guess("PRI * HTTP/2.0\r\n", 16), CORDON_HEAD_READ);
     assert_int_equal(cordon_head_guess("M-SEARCH * HTTP/1.1\r\n", 21), CORDON_HEAD_READ);
     assert_int_equal(cordon_head_guess("EHLO me\r\n", 9), CORDON_HEAD_BAD);
-    assert_int_equal(cordon_head_guess("AB \x01", 4), CORDON_HEAD_BAD);
-    assert_int_equal(cordon_head_guess("hello", 5), CORDON_HEAD_BAD);
-    assert_int_equal(cordon_head_guess("pi", 2), CORDON_HEAD_BAD);
-    assert_int_equal(cordon_head_guess("SSH-2.0", 7), CORDON_HEAD_BAD);
+    assert_int_equal(cordon_head_guess("AB \x01", 4), CORDON_HEAD_MORE);
+    assert_int_equal(cordon_head_guess("AB\x01", 3), CORDON_HEAD_BAD);
+    assert_int_equal(cordon_head_guess("propf", 5), CORDON_HEAD_MORE);
     assert_int_equal(cordon_head_guess("\x00\x00", 2), CORDON_HEAD_BAD);
-    assert_int_equal(cordon_head_guess(" GET", 4), CORDON_HEAD_BAD);
-    assert_int_equal(cordon_head_guess("ABCDEFGHIJKLMNOPQRSTUVW", 23), CORDON_HEAD_BAD);
+    assert_int_equal(cordon_head_guess(" GET", 4), CORDON_HEAD_MORE);
+    assert_int_equal(cordon_head_guess(" ", 1), CORDON_HEAD_MORE);
+    assert_int_equal(cordon_head_guess("", 0), CORDON_HEAD_MORE);
+    static char endless[CORDON_HEAD_MAX];
+    memset(endless, 'A', sizeof endless);
+    assert_int_equal(cordon_head_guess(endless, sizeof endless - 1), CORDON_HEAD_MORE);
+    assert_int_equal(cordon_head_guess(endless, sizeof endless), CORDON_HEAD_READ); /* and then is too long */
+}
+
+struct said {
+    const char *data;
+    size_t size;
+};
+#define SAID(text)                                                                                                     \
+    {                                                                                                                  \
+        text, sizeof text - 1                                                                                          \
+    }
+
+/* What some server takes for a request is seen as one, and never passed on before its line has ended. */
+static void requests_are_seen_however_they_are_written_and_cut(void **state)
+{
+    static const struct said lines[] = {
+        SAID("GET / HTTP/1.1\r\n"),
+        SAID("get / http/1.0\n"),
+        SAID("GE_T / HTTP/1.1\r\n"),
+        SAID("G3T / HTTP/1.1\r\n"),
+        SAID("3 / HTTP/1.1\r\n"),
+        SAID("propfind / HTTP/1.1\r\n"),
+        SAID("hello / HTTP/1.1\r\n"),
+        SAID("!#$%&'*+-.^_`|~ / HTTP/1.1\r\n"),
+        SAID("ABCDEFGHIJKLMNOPQRSTUVWXYZ / HTTP/1.1\r\n"),
+        SAID(" GET / HTTP/1.1\r\n"),
+        SAID("\t \r\n \x0b\x0cGET / HTTP/1.1\r\n"),
+        SAID("\xa0GET / HTTP/1.1\r\n"),
+        SAID("GET\x0b/ HTTP/1.1\r\n"),
+        SAID("GET\x0c/\x0cHTTP/1.1\r\n"),
+        SAID("GET\r/\rHTTP/1.1\n"),
+        SAID("GET\x1c/\x85HTTP/1.1\r\n"),
+        SAID("GET /\x01 HTTP/1.1\r\n"),
+        SAID("GET /\x00 HTTP/1.1\r\n"),
+        SAID("0033git-upload /\x00 HTTP/1.1\r\n"),
+        SAID("git-upload-pack /\x00 HTTP/1.1\r\n"),
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        for (size_t size = 0; size < lines[i].size; size++)
+            if (cordon_head_guess(lines[i].data, size) != CORDON_HEAD_MORE)
+                fail_msg("line %zu is judged after %zu bytes: %.*s", i, size, (int)size, lines[i].data);
+        if (cordon_head_guess(lines[i].data, lines[i].size) != CORDON_HEAD_READ)
+            fail_msg("line %zu is not seen: %s", i, lines[i].data);
+    }
+}
+
+/* As their clients send them first; none waits for anything. */
+static void other_protocols_are_passed_at_once(void **state)
+{
+    static const struct said firsts[] = {
+        SAID("EHLO me\r\n"),
+        SAID("SSH-2.0-OpenSSH_9.6\r\n"),
+        SAID("*1\r\n$4\r\nPING\r\n"),
+        SAID("PING\r\n"),
+        SAID("get key\r\n"),
+        SAID("NICK me\r\nUSER me 0 * :me\r\n"),
+        SAID("CONNECT {\"verbose\":false}\r\nPING\r\n"),
+        SAID("\x00\x00\x00\x08\x04\xd2\x16\x2f"),                  /* PostgreSQL */
+        SAID("\x55\x00\x00\x01\x85\xa6\xff\x01"),                  /* MySQL */
+        SAID("\x1f\x00\x00\x00\x01\x00\x00\x00"),                  /* MongoDB */
+        SAID("AMQP\x00\x00\x09\x01"),                              /* AMQP */
+        SAID("\x10\x0c\x00\x04MQTT"),                              /* MQTT */
+        SAID("\x60\x60\xb0\x17"),                                  /* Bolt */
+        SAID("{\"id\":1}"),                                        /* JSON */
+        SAID("\x01\x01\x00\x01\x0f\x08SERVER_PROTOCOLHTTP/1.1\n"), /* FastCGI */
+        SAID("0033git-upload-pack /project.git\x00host=a.com\x00"),
+    };
+    for (size_t i = 0; i < sizeof firsts / sizeof *firsts; i++)
+        if (cordon_head_guess(firsts[i].data, firsts[i].size) != CORDON_HEAD_BAD)
+            fail_msg("held back: %zu %s", i, firsts[i].data);
 }
 
 int main(void)
@@ -345,6 +418,8 @@ int main(void)
         cmocka_unit_test(a_head_goes_on_for_one_request),
         cmocka_unit_test(the_closest_host_has_the_headers),
         cmocka_unit_test(guesses_wait_for_what_may_be_a_method),
+        cmocka_unit_test(requests_are_seen_however_they_are_written_and_cut),
+        cmocka_unit_test(other_protocols_are_passed_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
