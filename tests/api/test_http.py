@@ -349,7 +349,7 @@ class TestDisconnect:
     def test_cancels_the_run_and_frees_the_place(self, own):
         made = own(max_runs=1)
         (sock,) = fill(made, 1)
-        time.sleep(0.5)
+        made.wait_for_load(1)
         sock.close()
         began = time.monotonic()
         assert made.run("print('next')")["stdout"] == "next\n"
@@ -358,20 +358,17 @@ class TestDisconnect:
     def test_cancels_a_queued_run_too(self, own):
         made = own(max_runs=1, queue=1)
         (running,) = fill(made, 1)
-        time.sleep(0.4)
+        made.wait_for_load(1)
         (queued,) = fill(made, 1)
-        time.sleep(0.4)
+        made.wait_for_load(1, waiting=1)
         assert made.post(GOOD).status == 503
         queued.close()
-        assert host.wait_for(lambda: metric(made, "cordon_runs_waiting") in (0.0, None), 3) is not False
-        time.sleep(0.2)
+        made.wait_for_load(1)
         (third,) = fill(made, 1)  # takes the freed place in the queue
-        time.sleep(0.4)
+        made.wait_for_load(1, waiting=1)
         running.close()
         third.close()
-        began = time.monotonic()
-        assert host.wait_for(lambda: made.post(GOOD).status == 200, 5)
-        assert time.monotonic() - began < 20
+        assert host.wait_for(lambda: made.post(GOOD).status == 200, 20)
 
     def test_of_a_streaming_client(self, own):
         made = own(max_runs=1)
@@ -399,8 +396,9 @@ class TestDisconnect:
         """POLLRDHUP: a client that shuts its sending side down is taken as gone; what matters is that nothing hangs."""
         made = own(max_runs=1)
         (sock,) = fill(made, 1)
+        made.wait_for_load(1)
         sock.shutdown(socket.SHUT_WR)
-        time.sleep(0.5)
+        made.wait_for_load(0)
         sock.close()
         assert made.run("print('next')")["stdout"] == "next\n"
 
@@ -415,25 +413,25 @@ class TestQueue:
                 one.result() for one in [pool.submit(made.run, "import time; time.sleep(0.4)") for _ in range(3)]
             ]
         waits = sorted(answer["timing"]["queue_ms"] for answer in answers)
-        assert waits[0] < 100 and waits[1] > 250 and waits[2] > waits[1] + 300, waits
+        assert waits[0] < waits[1] and waits[1] > 250 and waits[2] > waits[1] + 300, waits
 
     def test_full_is_busy_with_a_retry_after(self, own):
         made = own(max_runs=1, queue=1)
         sockets = fill(made, 1)
-        time.sleep(0.3)
+        made.wait_for_load(1)
         sockets += fill(made, 1)
-        time.sleep(0.4)
+        made.wait_for_load(1, waiting=1)
         answer = made.post(GOOD)
         assert answer.status == 503 and answer.error()[0] == "busy"
         assert int(answer.headers["Retry-After"]) >= 1
         for sock in sockets:
             sock.close()
-        assert host.wait_for(lambda: made.post(GOOD).status == 200, 5)
+        assert host.wait_for(lambda: made.post(GOOD).status == 200, 20)
 
     def test_too_long_a_wait_is_busy_too(self, own):
         made = own(max_runs=1, queue_timeout_s=1)
         sockets = fill(made, 1)
-        time.sleep(0.4)
+        made.wait_for_load(1)
         began = time.monotonic()
         answer = made.post(GOOD)
         assert answer.status == 503 and answer.error()[0] == "busy" and 0.8 < time.monotonic() - began < 20
@@ -443,7 +441,7 @@ class TestQueue:
     def test_no_queue_at_all(self, own):
         made = own(max_runs=1, queue=0)
         sockets = fill(made, 1)
-        time.sleep(0.4)
+        made.wait_for_load(1)
         assert made.post(GOOD).status == 503
         for sock in sockets:
             sock.close()

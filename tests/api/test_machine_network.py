@@ -130,8 +130,10 @@ def test_langflows_network_without_domains_is_the_package_registries(daemon):
 def test_verify_measures_what_is_declared(daemon, lab):
     command = ["nsenter", "-t", str(lab.world), "-n", BIN, "probe-server", f"{ALLOWED}:9000", f"{UNLISTED}:9000"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        answer = daemon.request("POST", "/v1/verify", {"backend": "exec-sandbox"}, timeout=900)
-        server.kill()
+        try:
+            answer = daemon.request("POST", "/v1/verify", {"backend": "exec-sandbox"}, timeout=900)
+        finally:
+            server.kill()
     found = {item["name"]: item for item in answer.json()["capabilities"]}
     for name in ("deny_all_egress", "egress_exceptions", "domain_allowlist"):
         assert found[name]["declared"] and found[name]["verified"], found

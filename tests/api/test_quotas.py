@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one key may have at once and start in a minute; another key's share stays its own."""
 
-import threading
-import time
+import contextlib
 
 import pytest
 from lib.client import Client
@@ -26,20 +25,14 @@ def limited():
         yield daemon
 
 
-def run_long(daemon, done):
-    done.append(daemon.run("import time; time.sleep(2); print('long')", timeout_s=10)["stdout"])
-
-
 def test_runs_at_once(limited):
-    done = []
-    thread = threading.Thread(target=run_long, args=(limited, done))
-    thread.start()
-    time.sleep(1)
-    other = Client(limited.port, limited.create_key())
-    assert "CORDON_KEY_RUNS" in quota_error(limited.post(request("print(1)")))
-    assert other.run("print(2)")["stdout"] == "2\n"
-    thread.join()
-    assert done == ["long\n"]
+    events = limited.stream("import signal; print('on', flush=True); signal.pause()", timeout_s=100)
+    with contextlib.closing(events):
+        assert any(event["type"] == "stdout" for _, event in events)
+        other = Client(limited.port, limited.create_key())
+        assert "CORDON_KEY_RUNS" in quota_error(limited.post(request("print(1)")))
+        assert other.run("print(2)")["stdout"] == "2\n"
+    limited.wait_for_load(0)
     assert limited.run("print(3)")["stdout"] == "3\n"
 
 

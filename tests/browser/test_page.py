@@ -16,6 +16,7 @@ import pytest
 from lib import host
 from lib.admin import LyingManager
 from lib.daemon import BASE_ENV, PREFIX, ROOT, Daemon, cli
+from lib.pace import stretched
 from lib.sshd import Sshd
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -78,16 +79,16 @@ def outcomes(nothing_left):
                 "link": re.search("link=([0-9a-f]{40})", cli("key", "link", "--state", daemon.state).text).group(1),
                 "ssh": {"port": sshd.port, "other_port": sshd.other_port, "key": host.read(sshd.path("ed25519"))},
                 "second": {"url": f"http://127.0.0.1:{second.port}", "token": TOKEN}, "liar": liar.url,
-                "gateway": daemon.role("gateway")}
+                "gateway": daemon.role("gateway"), "slow": stretched(1)}
             with tempfile.TemporaryDirectory(prefix=PREFIX) as home:
                 done = subprocess.run(["node", os.path.join(JS, "page.mjs"), json.dumps(config)], cwd=modules(),
-                                      env=dict(BASE_ENV, HOME=home, CORDON_CASES=os.environ.get("CORDON_CASES", "")), capture_output=True, text=True, timeout=550, check=False)
+                                      env=dict(BASE_ENV, HOME=home, CORDON_CASES=os.environ.get("CORDON_CASES", "")), capture_output=True, text=True, timeout=stretched(1100), check=False)
     finally:
         sshd.close()
     return dict(told(done.stdout), log=done.stdout[-3000:] + done.stderr[-3000:])
 
 
-@pytest.mark.limit(600)
+@pytest.mark.limit(1200)
 @pytest.mark.parametrize("case", CASES)
 def test_page(outcomes, case):
     assert case in outcomes, outcomes["log"]

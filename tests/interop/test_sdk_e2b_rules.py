@@ -8,16 +8,6 @@ import subprocess
 
 import clients
 import pytest
-from lib import lab as network
-
-
-@pytest.fixture(scope="module")
-def lab(nothing_left):
-    why = network.usable()
-    if why:
-        pytest.skip(why)
-    with network.Lab() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -224,7 +224,7 @@ class Backend:
         with contextlib.closing(events):
             while ready not in said.splitlines():
                 _, event = next(events)
-                assert event["type"] in ("queued", "started", "stdout"), event
+                assert event["type"] in ("queued", "started", "stdout", "stderr"), event
                 said += event.get("data", "") if event["type"] == "stdout" else ""
             yield what_was_said(said.splitlines())
 

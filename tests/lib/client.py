@@ -70,6 +70,16 @@ class Client:
     def post(self, body, **options):
         return self.request("POST", "/v1/runs", body, **options)
 
+    def wait_for_load(self, running, waiting=0, seconds=30):
+        """Until just so many runs are under way, and so many wait."""
+        end = time.monotonic() + stretched(seconds)
+        while True:
+            now = self.get("/readyz").json()
+            if (now["running"], now["waiting"]) == (running, waiting):
+                return
+            assert time.monotonic() < end, now
+            time.sleep(0.02)
+
     def run(self, code, language="python", *, timeout=None, connection=None, **fields):
         """A whole run; the answer must be HTTP 200 and is returned as a dict."""
         answer = self.post(request_body(code, language, fields), timeout=timeout, connection=connection)

@@ -140,7 +140,7 @@ static void what_can_not_be_killed_is_left(void **state)
         skip();
     }
     cordon_autoclose int group = open(frozen, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int r = cordon_attempt(freeze_oneself, NULL, 0, -1, 1000, &ret);
+    int r = cordon_attempt(freeze_oneself, NULL, 0, -1, 5000, &ret);
     int left = waitpid(-1, NULL, WNOHANG);
     assert_int_equal(cordon_write_file(group, "freezer.state", "THAWED"), 0); /* now it dies of what it was sent */
     int status = 0;

@@ -2,7 +2,6 @@
 """Zygotes: forks of Python into guests. The warden is played by interpreter_peers."""
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -165,7 +164,7 @@ def test_child_that_can_not_become_the_code_says_why(zygote, guest):
 def test_zygote_ends_with_the_warden():
     zygote = Zygote("python", EXTENSION)
     zygote.control.close()
-    assert zygote.child.wait(timeout=5) == 0
+    assert zygote.child.wait(timeout=30) == 0
     zygote.close()
 
 
@@ -213,9 +212,9 @@ print(np.linalg.inv(np.eye(3)).sum())
 
 @needs_data
 def test_matplotlib_in_a_fresh_interpreter():
-    outcome = FreshDriver("python").run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.savefig('p.png'); plt.show()\nprint('ok')",
-                                        env=["MPLCONFIGDIR=" + os.environ.get("TMPDIR", "/tmp") + "/cordon-test-mpl"])
-    subprocess.run(["rm", "-rf", os.environ.get("TMPDIR", "/tmp") + "/cordon-test-mpl"], check=True)
+    with tempfile.TemporaryDirectory(prefix="cordon-test-") as folder:
+        outcome = FreshDriver("python").run("import matplotlib.pyplot as plt\nplt.plot([1]); plt.savefig('p.png'); plt.show()\nprint('ok')",
+                                            env=["MPLCONFIGDIR=" + folder])
     assert outcome.out == "ok\n" and outcome.exit == 0, outcome.err
 
 

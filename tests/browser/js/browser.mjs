@@ -12,12 +12,14 @@ export const browser = await chromium.launch({ executablePath: config.chromium, 
   '--disable-background-networking', '--disable-component-update', '--disable-sync'] });
 
 export const problems = []; // what no page may do: an error, a request to elsewhere
-export async function open(options = {}) {
+/* losesDaemon: the case takes the daemon away, so requests may fail. */
+export async function open({ losesDaemon, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(40000);
+  page.setDefaultTimeout(40000 * config.slow);
+  const expected = losesDaemon ? /status of 4\d\d|net::ERR_/ : /status of 4\d\d/;
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`));
-  page.on('console', (message) => { if (message.type() === 'error' && !/status of 4\d\d|net::ERR_/.test(message.text())) problems.push(`console: ${message.text()}`); });
+  page.on('console', (message) => { if (message.type() === 'error' && !expected.test(message.text())) problems.push(`console: ${message.text()}`); });
   page.on('request', (request) => { if (!request.url().startsWith(base) && !/^(data|blob):/.test(request.url())) problems.push(`asked elsewhere: ${request.url()}`); });
   return page;
 }
@@ -42,7 +44,7 @@ export function check(truth, what) {
 
 /* Asks until it is so, as long as anything else is waited for. */
 export async function until(page, what, is) {
-  for (const end = Date.now() + 40000; !await is();) {
+  for (const end = Date.now() + 40000 * config.slow; !await is();) {
     check(Date.now() < end, what);
     await page.waitForTimeout(100);
   }

@@ -85,7 +85,8 @@ export const cases = {
     await page.click('nav a:text-is("History")');
     await page.waitForSelector('dialog:has-text("Leave without saving?")');
     await page.keyboard.press('Escape');
-    check(await page.inputValue('#field-timeout') === '44' && page.url().endsWith('/admin/'), 'it was left');
+    await until(page, 'the address is put back', async () => page.url().endsWith('/admin/'));
+    check(await page.inputValue('#field-timeout') === '44', 'it was left');
     await page.check('input[value=ssh]', { force: true });
     await page.click('dialog button:text-is("Stay")');
     check(await page.isChecked('input[value=local]') && await page.inputValue('#field-timeout') === '44', 'another form was opened');
@@ -132,7 +133,7 @@ export const cases = {
     check(!(await page.textContent('main')).includes('null'), 'a null is shown');
   },
   async 'the live view goes on when the daemon was restarted'() {
-    const page = await open();
+    const page = await open({ losesDaemon: true });
     await logIn(page, config.admin);
     await goTo(page, 'Live');
     await page.waitForSelector('.figure polyline[points*=" "]', { state: 'attached' });
