@@ -23,12 +23,30 @@ function decode(base64) {
   return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
 }
 
-/* A picture is shown, anything else only offered: a file of a program must never become a page of ours. */
-function fileOf(event) {
-  const ending = event.name.split('.').pop().toLowerCase(), content = decode(event.content_b64 ?? '');
-  const url = URL.createObjectURL(new Blob([content], { type: PICTURES[ending] ?? 'application/octet-stream' }));
-  const link = h('a', { href: url, download: event.name.split('/').pop() }, `${event.name} (${bytes(content.length)})`);
-  return h('figure', {}, PICTURES[ending] ? h('img', { src: url, alt: event.name }) : null, h('figcaption', {}, link));
+/* The files of a run, which the browser holds in memory until they are cleared. */
+class Files {
+  constructor() {
+    this.element = h('div', { class: 'shown' });
+    this.urls = [];
+  }
+
+  clear() {
+    for (const url of this.urls.splice(0)) URL.revokeObjectURL(url);
+    fill(this.element);
+  }
+
+  /* A picture is shown, anything else only offered: a file of a program must never become a page of ours. */
+  add(event) {
+    const ending = event.name.split('.').pop().toLowerCase(), content = decode(event.content_b64 ?? '');
+    const url = URL.createObjectURL(new Blob([content], { type: PICTURES[ending] ?? 'application/octet-stream' }));
+    const link = h('a', { href: url, download: event.name.split('/').pop() }, `${event.name} (${bytes(content.length)})`);
+    this.urls.push(url);
+    this.element.append(h('figure', {}, PICTURES[ending] ? h('img', { src: url, alt: event.name }) : null, h('figcaption', {}, link)));
+  }
+
+  addDropped(event) {
+    this.element.append(banner('warn', `${event.name} is not returned: ${event.reason}`));
+  }
 }
 
 function outcomeOf(event) {
@@ -85,14 +103,14 @@ class Output {
   }
 }
 
-function take(event, output, shown, result) {
+function take(event, output, files, result) {
   const text = event.data ?? (event.data_b64 ? '[bytes that are no text]' : '');
   if (event.type === 'queued') return output.add('waiting for a place...\n', 'soft');
   if (event.type === 'stdout') return output.add(text);
   if (event.type === 'stderr') return output.add(text, 'error');
   if (event.type === 'result') result.append(banner('', `Result: ${JSON.stringify(event.result)}`));
-  else if (event.type === 'artifact') shown.append(fileOf(event));
-  else if (event.type === 'dropped') shown.append(banner('warn', `${event.name} is not returned: ${event.reason}`));
+  else if (event.type === 'artifact') files.add(event);
+  else if (event.type === 'dropped') files.addDropped(event);
   else if (event.type === 'outcome') result.append(outcomeOf(event));
   else if (event.type === 'error') result.append(banner('bad', event.error.message));
   return undefined;
@@ -122,17 +140,17 @@ export async function console_(main) {
     return undefined;
   }
   const form = makeForm((await get('/v1/backends')).backends), output = new Output();
-  const shown = h('div', { class: 'shown' }), result = h('div', { 'aria-live': 'polite' }), none = h('p', { class: 'empty' }, 'Output appears here as the program writes it.');
+  const files = new Files(), result = h('div', { 'aria-live': 'polite' }), none = h('p', { class: 'empty' }, 'Output appears here as the program writes it.');
   let abort = null;
   const run = async () => {
     abort = new AbortController();
     cancel.disabled = false;
     none.hidden = true;
     output.clear();
-    fill(shown);
+    files.clear();
     fill(result);
     try {
-      await lines('/v1/runs', form.read(), abort.signal, (event) => take(event, output, shown, result));
+      await lines('/v1/runs', form.read(), abort.signal, (event) => take(event, output, files, result));
     } catch (error) {
       result.append(error.name === 'AbortError' ? banner('warn', 'Cancelled: the program was ended.') : banner('bad', error.message));
     } finally {
@@ -149,6 +167,9 @@ export async function console_(main) {
     h('div', { class: 'row' }, h('label', {}, 'Language', form.language), h('label', {}, 'Backend', form.backend), h('label', {}, 'Seconds', form.seconds)),
     h('label', { class: 'field', for: 'code' }, 'Program'), form.code,
     h('div', { class: 'row' }, go, cancel, h('span', { class: 'soft' }, 'Ctrl+Enter runs it'))),
-  h('section', { class: 'card', 'aria-label': 'What came of it' }, none, result, output.cut, output.element, shown)));
-  return () => abort?.abort();
+  h('section', { class: 'card', 'aria-label': 'What came of it' }, none, result, output.cut, output.element, files.element)));
+  return () => {
+    abort?.abort();
+    files.clear();
+  };
 }

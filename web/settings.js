@@ -7,7 +7,7 @@ import { saveOver } from './edits.js';
 
 /* The first that fits. */
 const GROUPS = [
-  ['Remote: SSH', /^CORDON_SSH_/], ['Remote: self-managed executor manager', /^CORDON_SELF_MANAGED_/], ['Remote: E2B', /^CORDON_E2B_(?!DOMAIN)/],
+  ['Remote: SSH', /^CORDON_SSH_/], ['Remote: self-managed executor manager', /^CORDON_SELF_MANAGED_/], ['Remote: E2B', /^CORDON_E2B_(?!DOMAIN|PORT_SILENCE_S)/],
   ['Remote: CreateOS', /^CORDON_CREATEOS_(?!MIN_ISOLATION|EXEC_S)/], ['Remote: Tenki', /^CORDON_TENKI_/], ['Remote: UCloud', /^CORDON_UCLOUD_/],
   ['Remote: Aliyun', /^CORDON_AGENTRUN_/],
   ['Where code runs', /^CORDON_(BACKENDS?|BACKEND_PLUGINS|PLUGIN_DIRS|ALLOW_NONE|MIN_ISOLATION|ACCEPT_EGRESS_EXCEPTIONS|REQUIRE_\w+|VERIFY_\w+|VERIFIED_HOURS|SECCOMP|STRICT_ARTIFACTS)$/],
@@ -17,8 +17,8 @@ const GROUPS = [
   ['Pool and queue', /^CORDON_(POOL_\w+|MAX_RUNS|QUEUE\w*|GUEST_START_S)$/],
   ['Virtual machines', /^CORDON_(VM_\w+|ALLOW_SOFTWARE_EMULATION)$/],
   ['Templates and interpreters', /^CORDON_(TEMPLATES?\w*|PYTHON|NODE|UID_BASE)$/],
-  ['Doors', /^CORDON_(EXECUTOR_\w+|CREATEOS_(MIN_ISOLATION|EXEC_S)|E2B_DOMAIN|RAGFLOW_EXTRA)$/],
-  ['The daemon', /^CORDON_(LISTEN|STATE|USER|TLS_\w+|LOG_\w+|CONNECTIONS|IDLE_TIMEOUT_S|BODY_MB)$/],
+  ['Doors', /^CORDON_(EXECUTOR_\w+|CREATEOS_(MIN_ISOLATION|EXEC_S)|E2B_(DOMAIN|PORT_SILENCE_S)|RAGFLOW_EXTRA)$/],
+  ['The daemon', /^CORDON_(LISTEN|STATE|USER|TLS_\w+|LOG_\w+|CONNECTIONS|IDLE_TIMEOUT_S|BODY_MB|SECRET_KEY)$/],
   ['Limits of a run', /./],
 ];
 const ORDER = ['Where code runs', 'Limits of a run', 'Pool and queue', 'Kept guests', 'Network of guests', 'Each key', 'History'];

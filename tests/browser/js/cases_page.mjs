@@ -74,6 +74,26 @@ export const cases = {
     const [download] = await Promise.all([page.waitForEvent('download'), page.click('.shown a:has-text("page.html")')]);
     check(download.suggestedFilename() === 'page.html', 'a page of a program is not saved as it is');
   },
+  async 'files of a run are held no longer than they are shown'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await page.evaluate(() => {
+      const made = URL.createObjectURL, ended = URL.revokeObjectURL;
+      window.held = new Set();
+      URL.createObjectURL = (blob) => { const url = made.call(URL, blob); window.held.add(url); return url; };
+      URL.revokeObjectURL = (url) => { window.held.delete(url); ended.call(URL, url); };
+    });
+    const held = (count) => page.waitForFunction((wanted) => window.held.size === wanted, count);
+    await goTo(page, 'Try it');
+    await page.fill('#code', "for i in range(3): open(f'artifacts/{i}.txt', 'w').write('x')");
+    for (let i = 0; i < 2; i++) {
+      await page.click('button:text-is("Run")');
+      await page.waitForSelector('.banner:has-text("exit code 0")');
+      await held(3);
+    }
+    await goTo(page, 'Live');
+    await held(0);
+  },
   async 'a running program can be cancelled'() {
     const page = await open();
     await logIn(page, config.admin);
@@ -137,7 +157,7 @@ export const cases = {
     const groups = await page.locator('main section').evaluateAll((all) => all.map((one) => [one.getAttribute('aria-label'), [...one.querySelectorAll('[name]')].map((input) => input.name)]));
     const of = (name) => groups.find(([, names]) => names.includes(name))[0];
     check(groups.length > 10, `there are ${groups.length} groups`);
-    for (const [name, group] of [['CORDON_TIMEOUT_S', 'Limits of a run'], ['CORDON_SSH_HOST', 'Remote: SSH'], ['CORDON_LISTEN', 'The daemon'], ['CORDON_KEY_RATE', 'Each key']]) {
+    for (const [name, group] of [['CORDON_TIMEOUT_S', 'Limits of a run'], ['CORDON_SSH_HOST', 'Remote: SSH'], ['CORDON_LISTEN', 'The daemon'], ['CORDON_KEY_RATE', 'Each key'], ['CORDON_E2B_PORT_SILENCE_S', 'Doors'], ['CORDON_SECRET_KEY', 'The daemon']]) {
       check(of(name) === group, `${name} stands in ${of(name)}`);
     }
     const limits = groups.find(([name]) => name === 'Limits of a run')[1]; // where all else falls
