@@ -4,6 +4,7 @@ in them is nowhere else."""
 
 import glob
 import os
+import shlex
 import sqlite3
 import subprocess
 from concurrent.futures import ThreadPoolExecutor as Pool
@@ -11,22 +12,36 @@ from concurrent.futures import ThreadPoolExecutor as Pool
 import pytest
 from lib import host
 from lib.daemon import start_fails
+from lib.pace import limit, stretched
+
+pytestmark = pytest.mark.each_backend
 
 SECRET = "Bearer s3cr3t-value-0f61"
 HEADERS = {"allowed.test": {"X-Key": SECRET}}
 RULES = ["allowed.test", "pypi.test", "npm.test"]
-FETCH = "import urllib.request as u\ndef get(url, **headers): return u.urlopen(u.Request(url, headers=headers), timeout=8).read()\n"
+FETCH = "import urllib.request as u\ndef get(url, **headers): return u.urlopen(u.Request(url, headers=headers), timeout=WAIT).read()\n"
 
 
 @pytest.fixture(scope="module")
-def daemon(lab):
-    with lab.daemon(egress_ca=True, SSL_CERT_FILE=os.path.join(lab.folder, "ca.pem"), guest_disk_mb=64) as made:
+def daemon(host_backend, lab):
+    settings = {**host_backend.settings(), "SSL_CERT_FILE": os.path.join(lab.folder, "ca.pem")}
+    with lab.daemon(**settings, egress_ca=True, guest_disk_mb=64) as made:
         yield made
 
 
+def waits():
+    """How long a program waits for what must come soon."""
+    return f"WAIT = {stretched(8)}\n"
+
+
 def run(daemon, code, language="python", **fields):
-    fields = {"network": True, "allowed_domains": RULES, "egress_headers": HEADERS, "timeout_s": 60, **fields}
-    return daemon.run(code, language, **fields)
+    fields = {"network": True, "allowed_domains": RULES, "egress_headers": HEADERS, "timeout_s": limit(60), **fields}
+    return daemon.run(waits() + code if language == "python" else code, language, **fields)
+
+
+def by_python(url):
+    """A command that shows what is there; guests of each backend have python3."""
+    return ["python3", "-c", f"{waits()}{FETCH}print(get('{url}').decode(), end='')"]
 
 
 def keys(lab, mark):
@@ -39,7 +54,7 @@ CLIENTS = {
     "curl with HTTP/2 wanted": ("bash", "curl -sS --http2 -m 8 https://allowed.test/bytes/10"),
     "curl in the clear": ("bash", "curl -sS -m 8 http://allowed.test/bytes/10"),
     "curl on another port": ("bash", "curl -sS -m 8 https://allowed.test:8443/bytes/10"),
-    "requests": ("python", "import requests; print(requests.get('https://allowed.test/bytes/10', timeout=8).text, end='')"),
+    "requests": ("python", "import requests; print(requests.get('https://allowed.test/bytes/10', timeout=WAIT).text, end='')"),
     "urllib": ("python", FETCH + "print(get('https://allowed.test/bytes/10').decode(), end='')"),
     "fetch": ("javascript", "const r = await fetch('https://allowed.test/bytes/10'); process.stdout.write(await r.text())"),
     "fetch from bash": ("bash", "node -e \"fetch('https://allowed.test/bytes/10').then(r => r.text()).then(t => process.stdout.write(t))\""),
@@ -48,9 +63,12 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_it_arrives_with_real_clients(daemon, lab, client):
+def test_it_arrives_with_real_clients(daemon, lab, host_backend, client):
     language, code = CLIENTS[client]
-    mark = lab.mark()
+    mark, program = lab.mark(), client.split()[0]
+    if program in host_backend.absent:
+        assert run(daemon, f"command -v {program}", "bash")["exit_code"] == 1
+        return
     answer = run(daemon, code, language, memory_mb=512)
     assert answer["stdout"] == "x" * 10, (answer["stdout"], answer["stderr"][-1500:], answer.get("egress"))
     assert keys(lab, mark), answer
@@ -67,7 +85,7 @@ def test_it_arrives_nowhere_else_and_replaces_the_guests_own(daemon, lab):
         + """
 import ssl
 get('http://pypi.test/bytes/1')
-u.urlopen(u.Request('https://npm.test/bytes/1', headers={'X-Key': 'mine'}), timeout=8, context=ssl.create_default_context(cafile='ca.pem'))
+u.urlopen(u.Request('https://npm.test/bytes/1', headers={'X-Key': 'mine'}), timeout=WAIT, context=ssl.create_default_context(cafile='ca.pem'))
 get('https://allowed.test/bytes/1', **{'x-key': 'mine'})
 get('http://allowed.test/bytes/1', **{'X-KEY': 'mine'})
 """,
@@ -82,7 +100,7 @@ import socket, ssl
 def issuer(name, ca=None, protocols=()):
     context = ssl.create_default_context(cafile=ca)
     if protocols: context.set_alpn_protocols(list(protocols))
-    with context.wrap_socket(socket.create_connection((name, 443), 8), server_hostname=name) as s:
+    with context.wrap_socket(socket.create_connection((name, 443), WAIT), server_hostname=name) as s:
         return dict(pair[0] for pair in s.getpeercert()['issuer'])['commonName'], s.selected_alpn_protocol()
 """
 
@@ -129,7 +147,7 @@ def test_bodies_of_any_size_pass(daemon, lab):
 import json
 print(len(get('https://allowed.test/bytes/20000000')))
 body = b'y' * 5000000
-print(json.load(u.urlopen(u.Request('https://allowed.test/', data=body), timeout=20))['received'])
+print(json.load(u.urlopen(u.Request('https://allowed.test/', data=body), timeout=3 * WAIT))['received'])
 """,
         memory_mb=512,
     )
@@ -160,8 +178,8 @@ def test_a_websocket_within_tls(daemon, lab):
         """
 import socket, ssl
 def upgrade(path):
-    s = ssl.create_default_context().wrap_socket(socket.create_connection(('allowed.test', 8444), 6), server_hostname='allowed.test')
-    s.settimeout(4)
+    s = ssl.create_default_context().wrap_socket(socket.create_connection(('allowed.test', 8444), WAIT), server_hostname='allowed.test')
+    s.settimeout(WAIT)
     s.sendall(b'GET %s HTTP/1.1\\r\\nHost: allowed.test:8444\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n\\r\\n' % path + b'more')
     data = b''
     try:
@@ -184,8 +202,8 @@ def test_an_upgrade_within_tls_that_is_never_answered_is_cut(daemon):
         daemon,
         """
 import socket, ssl
-s = ssl.create_default_context().wrap_socket(socket.create_connection(('allowed.test', 8444), 6), server_hostname='allowed.test')
-s.settimeout(50)
+s = ssl.create_default_context().wrap_socket(socket.create_connection(('allowed.test', 8444), WAIT), server_hostname='allowed.test')
+s.settimeout(7 * WAIT)
 s.sendall(b'GET /silent HTTP/1.1\\r\\nHost: allowed.test:8444\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n\\r\\n')
 try: print(s.recv(100))
 except OSError as e: print(type(e).__name__)
@@ -213,8 +231,8 @@ def test_within_tls_is_judged_as_without(daemon, lab, name):
         daemon,
         f"""
 import socket, ssl
-s = ssl.create_default_context().wrap_socket(socket.create_connection(('allowed.test', 443), 6), server_hostname='allowed.test')
-s.settimeout(6)
+s = ssl.create_default_context().wrap_socket(socket.create_connection(('allowed.test', 443), WAIT), server_hostname='allowed.test')
+s.settimeout(WAIT)
 try:
     s.sendall({REFUSED[name]})
     print('answered' if s.recv(100) else 'closed')
@@ -226,8 +244,8 @@ except OSError as e: print('closed')
     assert not lab.arrived(mark, "http", "connection")
 
 
-def test_a_server_that_can_not_prove_its_name_gets_nothing(lab):
-    with lab.daemon(egress_ca=True) as made:  # trusts the host's authorities, and so not the lab's
+def test_a_server_that_can_not_prove_its_name_gets_nothing(lab, host_backend):
+    with lab.daemon(**host_backend.settings(), egress_ca=True) as made:  # trusts the host's authorities, and so not the lab's
         mark = lab.mark()
         answer = run(made, FETCH + "get('https://allowed.test/bytes/1')")
         assert answer["exit_code"] == 1, answer
@@ -235,8 +253,8 @@ def test_a_server_that_can_not_prove_its_name_gets_nothing(lab):
         assert any("TLS with the server" in (entry["why"] or "") for entry in answer["egress"]), answer["egress"]
 
 
-def test_without_the_authority_only_plain_http(lab):
-    with lab.daemon() as made:
+def test_without_the_authority_only_plain_http(lab, host_backend):
+    with lab.daemon(**host_backend.settings()) as made:
         refused = made.request("POST", "/v1/runs", {"language": "python", "code": "1", "network": True, "egress_headers": HEADERS, "allowed_domains": RULES})
         assert refused.status == 403 and b"CORDON_EGRESS_CA" in refused.body and SECRET.encode() not in refused.body, refused
         mark = lab.mark()
@@ -284,11 +302,11 @@ def test_nobody_is_shown_it(daemon, lab):
     path = f"/v1/guests/{guest['id']}"
     mark = lab.mark()
     look = (
-        "curl -sS -m 8 https://allowed.test/bytes/3; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; "
+        f"{shlex.join(by_python('https://allowed.test/bytes/3'))}; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; "
         "cat $(find / -xdev -newer /proc/1/stat -type f 2>/dev/null) 2>/dev/null | head -c 1000000"
     )
     try:
-        ran = daemon.request("POST", path + "/exec", {"command": look, "timeout_s": 50}).json()
+        ran = daemon.request("POST", path + "/exec", {"command": look, "timeout_s": limit(50)}).json()
         assert ran["stdout"].startswith("xxx"), ran
         assert keys(lab, mark) == [("allowed.test", [SECRET])]
         texts = [ran["stdout"], ran["stderr"], daemon.log()]
@@ -300,14 +318,15 @@ def test_nobody_is_shown_it(daemon, lab):
         daemon.request("DELETE", path)
 
 
-def test_it_outlives_the_gateway_and_can_be_replaced(lab):
-    with lab.daemon(egress_ca=True, SSL_CERT_FILE=os.path.join(lab.folder, "ca.pem"), guest_disk_mb=64) as made:
+def test_it_outlives_the_gateway_and_can_be_replaced(lab, host_backend):
+    settings = {**host_backend.settings(), "SSL_CERT_FILE": os.path.join(lab.folder, "ca.pem")}
+    with lab.daemon(**settings, egress_ca=True, guest_disk_mb=64) as made:
         fields = {"network": True, "allowed_domains": RULES, "egress_headers": HEADERS}
         answer = made.request("POST", "/v1/guests", fields)
         assert answer.status == 201, (answer, made.log()[-2500:])
         guest = answer.json()
         path = f"/v1/guests/{guest['id']}"
-        fetch = {"command": "curl -sS -m 8 https://allowed.test/bytes/1", "timeout_s": 30}
+        fetch = {"command": by_python("https://allowed.test/bytes/1"), "timeout_s": limit(30)}
 
         def told():
             """A gateway that was just started may still be looking for its guests, and says so."""
@@ -375,7 +394,7 @@ def test_a_run_of_the_command_line(lab, daemon):
     mark = lab.mark()
     state = lab.folder + "/alone"
     settings = {"egress_ca": True, "SSL_CERT_FILE": os.path.join(lab.folder, "ca.pem"), "state": state}
-    code = FETCH + "print(get('https://allowed.test/bytes/3').decode())"
+    code = waits() + FETCH + "print(get('https://allowed.test/bytes/3').decode())"
     words = ("run", "--allow-domain", "allowed.test", "--header", "allowed.test X-Key: $THE_KEY", "-c", code)
     done = daemon.cli(*words, THE_KEY=SECRET, **settings)
     assert done.returncode == 0 and done.stdout == b"xxx\n", done
@@ -393,7 +412,7 @@ def test_the_guest_command_line(lab, daemon):
     assert made.returncode == 0, made
     try:
         mark = lab.mark()
-        ran = daemon.cli("guest", "exec", "by-cli", "curl", "-sS", "-m", "8", "https://allowed.test/bytes/2", **state)
+        ran = daemon.cli("guest", "exec", "by-cli", *by_python("https://allowed.test/bytes/2"), **state)
         assert ran.stdout == b"xx" and keys(lab, mark) == [("allowed.test", [SECRET])], ran
         shown = daemon.cli("guest", "egress", "by-cli", **state)
         assert shown.returncode == 0 and b"allowed.test" in shown.stdout and b"s3cr3t" not in shown.stdout, shown
@@ -412,14 +431,14 @@ def test_the_e2b_door(lab, daemon):
     sandbox = made.json()["sandboxID"]
     try:
         mark = lab.mark()
-        ran = daemon.request("POST", f"/v1/guests/{sandbox}/exec", {"command": "curl -sS -m 8 https://allowed.test/bytes/2", "timeout_s": 30}).json()
+        ran = daemon.request("POST", f"/v1/guests/{sandbox}/exec", {"command": by_python("https://allowed.test/bytes/2"), "timeout_s": limit(30)}).json()
         assert ran["stdout"] == "xx" and keys(lab, mark) == [("allowed.test", [SECRET])], ran
         told = daemon.request("GET", f"/sandboxes/{sandbox}", headers=key).json()["network"]
         assert told == {**network_object, "rules": {"allowed.test": [{"transform": {"headers": {"X-Key": "***"}}}]}}
         other = {**network_object, "rules": {"allowed.test": [{"transform": {"headers": {"X-Key": "other"}}}]}}
         assert daemon.request("PUT", f"/sandboxes/{sandbox}/network", other, headers=key).status == 204
         mark = lab.mark()
-        daemon.request("POST", f"/v1/guests/{sandbox}/exec", {"command": "curl -sS -m 8 https://allowed.test/bytes/2", "timeout_s": 30})
+        daemon.request("POST", f"/v1/guests/{sandbox}/exec", {"command": by_python("https://allowed.test/bytes/2"), "timeout_s": limit(30)})
         assert keys(lab, mark) == [("allowed.test", ["other"])]
         for bad in ({"allowed.test": [{"block": {}}]}, {"allowed.test": [{"transform": {"path": {}}}]}):
             assert daemon.request("PUT", f"/sandboxes/{sandbox}/network", {**network_object, "rules": bad}, headers=key).status in (400, 501)
@@ -430,9 +449,9 @@ def test_the_e2b_door(lab, daemon):
 
 LATE = """
 import os, socket, ssl, time
-s = socket.create_connection(('allowed.test', 8443), 8)
+s = socket.create_connection(('allowed.test', 8443), WAIT)
 while not os.path.exists('go'): time.sleep(0.05)
-s.settimeout(8)
+s.settimeout(WAIT)
 try:
     with ssl._create_unverified_context().wrap_socket(s, server_hostname='allowed.test') as t:
         t.sendall(b'GET /bytes/1 HTTP/1.1\\r\\nHost: allowed.test:8443\\r\\n\\r\\n')
@@ -459,7 +478,7 @@ def test_a_connection_of_before_the_headers_is_cut(daemon, lab):
     path = f"/v1/guests/{guest['id']}"
     try:
         with Pool(1) as pool:
-            ran = pool.submit(daemon.request, "POST", path + "/exec", {"command": ["python3", "-c", LATE], "timeout_s": 50})
+            ran = pool.submit(daemon.request, "POST", path + "/exec", {"command": ["python3", "-c", waits() + LATE], "timeout_s": limit(50)})
             allowed = lambda: [e for e in daemon.get(path + "/egress/log").json()["log"] if e["decision"] == "allowed"]  # noqa: E731
             assert host.wait_for(allowed, 20), daemon.get(path + "/egress/log").json()
             changed = daemon.request("PUT", path + "/egress", {**fields, "egress_headers": HEADERS})

@@ -30,7 +30,9 @@ class Kind:
     machine: bool = False  # its guests are virtual machines: a kernel of their own, and few processes on the host
     kernel_shared: bool = True  # guests are processes of the host's kernel, which has one count of them all
     zygote: bool = True  # interpreters are forked from one that holds their modules, whose memory is not the guest's
-    ports: bool = True  # what listens in a kept guest can be reached from outside
+    network_later: bool = True  # a kept guest that was made without the network can be given it
+    absent: tuple = ()  # well-known programs that its image doesn't have
+    charts: bool = True  # its image has matplotlib, where this host has it
 
     @property
     def isolation(self):
@@ -75,7 +77,9 @@ class Machines(Kind):
     machine: bool = True
     kernel_shared: bool = False
     zygote: bool = False
-    ports: bool = False
+    network_later: bool = False  # it has no device then
+    absent: tuple = ("curl", "git", "npm")  # by --add curl, say, they would be there
+    charts: bool = False  # `cordon image build --add python3-matplotlib` would put it in
 
     @property
     def isolation(self):

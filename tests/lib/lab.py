@@ -234,6 +234,6 @@ class LabDaemon(Daemon):
             ["nsenter", "-t", str(self.lab.host), "-n", BIN, *map(str, args)],
             capture_output=True,
             env=full,
-            timeout=60,
+            timeout=stretched(60),
             check=False,
         )
