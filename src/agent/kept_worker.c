@@ -173,8 +173,9 @@ static int do_write(struct cordon_work *work)
         return fd;
     if (ftruncate(fd, 0) < 0 || (work->open.mode && fchmod(fd, mode) < 0))
         return -errno;
-    cordon_work_say(work, CORDON_FRAME_BEGAN, "\0\0\0", 4); /* it can be written to */
-    r = receive(work, fd);
+    r = cordon_files_send(work->fd, CORDON_FRAME_BEGAN, 0, "\0\0\0", 4); /* it can be written to */
+    if (r >= 0)                                                          /* else nobody wants it any more */
+        r = receive(work, fd);
     if (r < 0) {
         int undone = there ? ftruncate(fd, 0) : unlink(work->path); /* half a file is worse than none */
         (void)undone;                                               /* what came before is to be told */
