@@ -163,7 +163,7 @@ static void on_setup(struct cordon_kept *kept, const struct cordon_frame *frame)
         kept->config.open_files = limits.open_files;
     if (r == 0 && kept->config.isolated) {
         cordon_agent_tell_limits(limits.memory_bytes, (limits.cpu_percent + 99) / 100);
-        r = cordon_agent_resize_files(limits.disk_bytes, limits.disk_inodes);
+        r = cordon_agent_resize_files(cordon_vm_files_limit(limits.disk_bytes), limits.disk_inodes);
     }
     if (r < 0)
         cordon_kept_fail(kept, NULL, -r, "setting the guest up: %s", strerror(-r));

@@ -240,6 +240,12 @@ static uint64_t memory_limit(uint64_t wanted)
     return wanted && wanted < most ? wanted : most;
 }
 
+uint64_t cordon_vm_files_limit(uint64_t wanted)
+{
+    uint64_t most = cordon_vm.code_bytes / 4 * 3;
+    return wanted && most && wanted > most ? most : wanted;
+}
+
 static void take_limits(const struct cordon_vm_lease *lease, struct cordon_agent_config *config)
 {
     write_limit(cordon_vm.memory_max, memory_limit(lease->memory_bytes));

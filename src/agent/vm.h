@@ -51,6 +51,9 @@ int cordon_vm_others(pid_t program);
  * thrown out of memory, and read again, for ever, when the limit is reached. cordon_vm_admit() brings it in. */
 bool cordon_vm_joins(void);
 int cordon_vm_admit(pid_t pid); /* 0, or negative errno */
+/* How large a kept guest's files may be together: a machine's files are its memory, and one that is full of them must
+ * still live, or nobody could remove them. Elsewhere as large as wanted. */
+uint64_t cordon_vm_files_limit(uint64_t wanted);
 
 /* recv() and send() of the channel, without blocking, whatever it is. */
 ssize_t cordon_vm_recv(int channel, void *to, size_t size);
