@@ -3,6 +3,7 @@
 cloud."""
 
 import datetime
+import json
 import os
 import signal
 import threading
@@ -186,6 +187,41 @@ def test_what_a_service_refuses_is_an_error_and_leaves_nothing(daemon, proxy, do
         proxy.how = None
         assert answer.status == 503 and door.key.encode() not in answer.body, (how, answer)
     assert there(door) == before
+
+
+@pytest.fixture
+def fallible(own, door):
+    """(gateway, what stands between it and the service), both of the test's own."""
+    with Proxy(f"http://127.0.0.1:{door.port}") as between:
+        yield own(**settings_of(between.url, door.key)), between
+
+
+MAKES = {"guest": ("/v1/guests", {"backend": "createos"}),
+         "run": ("/v1/runs", {"backend": "createos", "language": "python", "code": "print(1)"})}
+
+
+@pytest.mark.parametrize("path,body", MAKES.values(), ids=MAKES)
+def test_a_client_that_leaves_while_one_is_made_leaves_none(fallible, door, path, body):
+    before, (daemon, between) = there(door), fallible
+    between.where, between.how = "POST /v1/sandboxes ", "held"
+    connection = daemon.connection()
+    connection.request("POST", path, json.dumps(body), daemon.headers())
+    assert host.wait_for(lambda: there(door) - before, 60), "it was not made"
+    connection.close()  # before the answer comes
+    between.released.set()
+    assert host.wait_for(lambda: there(door) == before, 60), "it was made, and nobody ends it"
+    assert not between.gave_up
+
+
+@pytest.mark.parametrize("path,body", MAKES.values(), ids=MAKES)
+def test_one_whose_making_was_answered_to_nobody_is_found_and_ended(fallible, door, path, body):
+    before, (daemon, between) = there(door), fallible
+    between.where, between.how = "POST /v1/sandboxes ", "lost"
+    answer = daemon.request("POST", path, body)
+    assert answer.status == 503, answer
+    made = [row for row in between.requests if row[:2] == ("POST", "/v1/sandboxes")]
+    assert made and any(method == "DELETE" for method, _, _, _ in between.requests), between.requests
+    assert host.wait_for(lambda: there(door) == before, 60), "it was made, and nobody ends it"
 
 
 @pytest.mark.parametrize("how", ["cut", "truncate", "garbage", "status_500", "status_401"])

@@ -3,6 +3,7 @@
 door: never the live clouds. Those of `createos`: test_remote_createos.py."""
 
 import datetime
+import json
 import os
 import signal
 import time
@@ -186,6 +187,30 @@ def test_what_a_service_refuses_is_an_error_and_leaves_nothing(daemon, proxy, do
         proxy.how = None
         assert answer.status == 503 and door.key.encode() not in answer.body, (how, answer)
     assert there(door) == before
+
+
+@pytest.fixture
+def fallible(own, door):
+    """(gateway, what stands between it and the service), both of the test's own."""
+    with Proxy(f"http://127.0.0.1:{door.port}") as between:
+        yield own(pool_python=0, pool_max=0, E2B_API_URL=between.url, E2B_SANDBOX_URL=between.url, E2B_API_KEY=door.key), between
+
+
+MAKES = {"guest": ("/v1/guests", {"backend": "e2b"}),
+         "run": ("/v1/runs", {"backend": "e2b", "language": "python", "code": "print(1)"})}
+
+
+@pytest.mark.parametrize("path,body", MAKES.values(), ids=MAKES)
+def test_a_client_that_leaves_while_one_is_made_leaves_none(fallible, door, path, body):
+    before, (daemon, between) = there(door), fallible
+    between.where, between.how = "POST /(v2/)?sandboxes ", "held"
+    connection = daemon.connection()
+    connection.request("POST", path, json.dumps(body), daemon.headers())
+    assert host.wait_for(lambda: there(door) - before, 60), "it was not made"
+    connection.close()  # before the answer comes
+    between.released.set()
+    assert host.wait_for(lambda: there(door) == before, 60), "it was made, and nobody ends it"
+    assert not between.gave_up
 
 
 def test_what_it_does_not_offer_is_said_so(guest):

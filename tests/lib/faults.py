@@ -110,7 +110,8 @@ class Broken(Faults):
 
 class Proxy(Faults):
     """Passes everything on to a good server, and answers itself, as `how` says, what `where` (of "METHOD PATH BODY")
-    matches. "late": passed on, a second later. tls: an ssl.SSLContext of its own side."""
+    matches. "late": passed on, a second later. "lost": passed on, and the answer kept. "held": passed on, and the answer
+    kept until it is released, or for 40 s. tls: an ssl.SSLContext of its own side."""
 
     def __init__(self, upstream, where=None, how=None, tls=None):
         super().__init__()
@@ -126,17 +127,24 @@ class Proxy(Faults):
         return self.how and re.search(self.where, text, re.S)
 
     def answer(self, request, body):
-        if self.matches(request, body):
-            if self.how != "late":
-                return self.fail(self.how, request)
+        how = self.how if self.matches(request, body) else None
+        if how == "late":
             time.sleep(1)
-        return self.forward(request, body)
+        elif how and how not in ("lost", "held"):
+            return self.fail(how, request)
+        return self.forward(request, body, how)
 
-    def forward(self, request, body):
+    def forward(self, request, body, how=None):
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP}
         connection = http.client.HTTPConnection(self.upstream, timeout=120)
         connection.request(request.command, request.path, body, headers)
         answer = connection.getresponse()
+        if how == "held":
+            self.hold(request)
+        if how == "lost":
+            answer.read()
+            connection.close()
+            return self.fail("cut", request)
         request.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in HOP:

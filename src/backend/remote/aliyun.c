@@ -194,6 +194,7 @@ static int create(struct cordon_run *run, struct cordon_error *err)
     write_create(run, &body);
     struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
     call.retry = CORDON_HTTP_RETRY_REFUSED;
+    call.cancel_fd = -1; /* see cordon_remote_stayed; one whose answer is lost ends by its idle timeout */
     int r = ask_for(&call, "/sandboxes", &body, &answer, &data, err);
     if (r == 0 && (!cordon_value_text(&data, "sandboxId", state->id, sizeof state->id) || !*state->id ||
                    strcspn(state->id, "/?#% ") != strlen(state->id))) {
@@ -203,6 +204,8 @@ static int create(struct cordon_run *run, struct cordon_error *err)
     }
     cordon_buf_done(&answer.body);
     cordon_buf_done(&body);
+    if (r == 0)
+        r = cordon_remote_stayed(run->cancel_fd, err);
     return r < 0 ? r : await_health(run, err);
 }
 

@@ -213,6 +213,11 @@ struct cordon_http_call cordon_remote_call(const struct cordon_run *run, const c
         .method = method, .url = url, .headers = headers, .deadline_us = run->deadline_us, .cancel_fd = run->cancel_fd};
 }
 
+int cordon_remote_stayed(int cancel_fd, struct cordon_error *err)
+{
+    return cordon_http_pause(0, cancel_fd, err);
+}
+
 size_t cordon_remote_base(const char *url)
 {
     size_t size = strlen(url);

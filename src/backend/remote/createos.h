@@ -34,11 +34,17 @@ struct cordon_createos_wish {
     uint64_t deadline_us;
     int cancel_fd;
 };
-/* Without network, only where the service says that it has none. After an error *id may be set: to be ended. */
+/* Without network, only where the service says that it has none. After an error *id may be set: to be ended. It is also
+ * when the answer was lost, if the sandbox is there; a client that leaves is heeded once it has been made. */
 int cordon_createos_make(const struct cordon_createos_wish *wish, char id[80], struct cordon_error *err);
 /* May a sandbox have this network? In the order of the sheet: before anything is asked of the service. */
 int cordon_createos_check_network(bool network, size_t rules, struct cordon_error *err);
 bool cordon_createos_id_ok(const char *id);
+/* It has ended, or is about to, by its status. */
+bool cordon_createos_gone(const char *status);
+/* The living sandbox of that name: its id and status. -ENOENT, GONE: there is none. */
+int cordon_createos_named(const char *name, uint64_t deadline_us, char id[80], char status[24],
+                          struct cordon_error *err);
 /* Fine when it was gone. */
 int cordon_createos_kill(const char *id, uint64_t deadline_us, int cancel_fd, struct cordon_error *err);
 

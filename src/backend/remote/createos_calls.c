@@ -5,11 +5,18 @@
 #include <string.h>
 
 #include "backend/remote/createos.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/log.h"
 
 #define DENY_ALL "240.0.0.0/4" /* the idiom: there is no word for it */
 #define PAUSE_MOST_S 86400u
+#define PAGE 500
+#define PAGES 40
+#define VIEWS_MAX (16u << 20)
+#define LOST_US 10000000u
+#define LOST_AGAIN_US 1000000u
 
 static void make_url(char to[CORDON_CREATEOS_URL], const char *path)
 {
@@ -134,23 +141,84 @@ bool cordon_createos_id_ok(const char *id)
     return *id && strcspn(id, "/?#% ") == strlen(id);
 }
 
-int cordon_createos_make(const struct cordon_createos_wish *wish, char id[80], struct cordon_error *err)
+bool cordon_createos_gone(const char *status)
 {
-    struct cordon_buf body = CORDON_BUF_INIT(1u << 20);
+    return strcmp(status, "destroying") == 0 || strcmp(status, "destroyed") == 0 || strcmp(status, "failed") == 0;
+}
+
+/* One page of sandboxes: 1 found, with its status; 0 not on it; *count: how many were on it. */
+static int look_through(const struct cordon_value *data, const char *name, char id[80], char status[24], size_t *count)
+{
+    struct cordon_value list = *data, key, item;
+    char other[80];
+    (void)cordon_value_member(data, "data", &list); /* newer servers have the list with its pages in one more object */
+    struct cordon_value_walk walk = cordon_value_walk(&list);
+    for (*count = 0; list.kind == CORDON_VALUE_ARRAY && cordon_value_next(&walk, &key, &item); ++*count) {
+        if (item.kind != CORDON_VALUE_OBJECT || !cordon_value_text(&item, "name", other, sizeof other) ||
+            strcmp(other, name) != 0 || !cordon_value_text(&item, "status", status, 24) ||
+            cordon_createos_gone(status) || !cordon_value_text(&item, "id", id, 80) || !cordon_createos_id_ok(id))
+            continue; /* names may be used again when their sandbox has ended */
+        return 1;
+    }
+    return 0;
+}
+
+int cordon_createos_named(const char *name, uint64_t deadline_us, char id[80], char status[24],
+                          struct cordon_error *err)
+{
+    char path[80];
+    size_t count = PAGE;
+    int r = 0;
+    for (unsigned page = 0; page < PAGES && r == 0 && count == PAGE; page++) {
+        struct cordon_http_answer answer;
+        struct cordon_value data;
+        struct cordon_http_call call = {.method = "GET",
+                                        .deadline_us = deadline_us,
+                                        .answer_max = VIEWS_MAX,
+                                        .cancel_fd = -1,
+                                        .retry = CORDON_HTTP_RETRY_SAFE};
+        (void)snprintf(path, sizeof path, "/v1/sandboxes?limit=%d&offset=%u", PAGE, page * PAGE); /* fits */
+        r = cordon_createos_ask(&call, path, "looking for a sandbox", &answer, &data, err);
+        if (r == 0)
+            r = look_through(&data, name, id, status, &count);
+        cordon_buf_done(&answer.body);
+    }
+    return r != 0 ? (r < 0 ? r : 0)
+                  : cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "CreateOS has no sandbox of the name %.22s", name);
+}
+
+/* Its answer was lost, so it may have been made, and its name is all that is known of it. The service may need a moment
+ * to show it: it is looked for twice. */
+static void find_lost(const char *name, char id[80])
+{
+    char status[24];
+    struct cordon_error err = {0};
+    uint64_t until = cordon_now_us() + LOST_US;
+    int r = cordon_createos_named(name, until, id, status, &err);
+    if (r == -ENOENT && cordon_http_pause(cordon_now_us() + LOST_AGAIN_US, -1, NULL) == 0)
+        r = cordon_createos_named(name, until, id, status, &err);
+    if (r == 0)
+        return;
+    *id = '\0';
+    if (r != -ENOENT)
+        cordon_log(CORDON_LOG_WARN,
+                   "a sandbox may have been made and could not be looked for; if it is there it has to "
+                   "be ended by hand",
+                   "backend", "createos", "name", name, "error", err.message, NULL);
+}
+
+static int post(const struct cordon_createos_wish *wish, const struct cordon_buf *body, char id[80],
+                struct cordon_error *err)
+{
     struct cordon_http_answer answer;
     struct cordon_value data;
-    write_create(wish, &body);
     struct cordon_http_call call = {.method = "POST",
-                                    .body = {body.data, body.size},
+                                    .body = {body->data, body->size},
                                     .deadline_us = wish->deadline_us,
-                                    .cancel_fd = wish->cancel_fd,
+                                    .cancel_fd = -1, /* see cordon_remote_stayed */
                                     .retry = CORDON_HTTP_RETRY_REFUSED};
-    *id = '\0';
-    if (body.failed) {
-        cordon_buf_done(&body);
-        return cordon_fail_errno(err, -ENOMEM, "CreateOS: making a sandbox");
-    }
     int r = cordon_createos_ask(&call, "/v1/sandboxes", "making a sandbox", &answer, &data, err);
+    bool refused = answer.status / 100 == 4 || (!answer.status && err->kind == CORDON_ERROR_UNAVAILABLE); /* not sent */
     if (r == 0 && (!cordon_value_text(&data, "id", id, 80) || !cordon_createos_id_ok(id))) {
         *id = '\0';
         r = cordon_fail(err, -EBADMSG, CORDON_ERROR_UNAVAILABLE,
@@ -162,7 +230,23 @@ int cordon_createos_make(const struct cordon_createos_wish *wish, char id[80], s
             "CreateOS: a sandbox without network was asked for, and the answer does not say that this one has "
             "none (egress); the code was not run");
     cordon_buf_done(&answer.body);
+    if (r < 0 && !*id && !refused)
+        find_lost(wish->name, id);
+    return r;
+}
+
+int cordon_createos_make(const struct cordon_createos_wish *wish, char id[80], struct cordon_error *err)
+{
+    struct cordon_error own = {0};
+    struct cordon_buf body = CORDON_BUF_INIT(1u << 20);
+    write_create(wish, &body);
+    *id = '\0';
+    int r = body.failed ? cordon_fail_errno(&own, -ENOMEM, "CreateOS: making a sandbox") : post(wish, &body, id, &own);
     cordon_buf_done(&body);
+    if (r == 0)
+        r = cordon_remote_stayed(wish->cancel_fd, &own);
+    if (r < 0 && err)
+        *err = own;
     return r;
 }
 

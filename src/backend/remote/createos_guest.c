@@ -15,14 +15,12 @@
 
 #define CREATE_US 60000000u
 #define CALL_US 10000000u
+#define FIND_US 60000000u
 #define DESTROY_US 5000000u
 #define CHANGE_US 120000000u /* a pause writes the memory */
 #define POLL_US 250000u
 #define LOOK_S 20
 #define IDLE_S 86400
-#define PAGE 500
-#define PAGES 40
-#define VIEWS_MAX (16u << 20)
 
 static void look(struct cordon_remote_kept *kept);
 
@@ -40,11 +38,6 @@ void cordon_createos_guests_stop(void)
 
 /* --- calls about one sandbox --- */
 
-static bool is_gone(const char *status)
-{
-    return strcmp(status, "destroying") == 0 || strcmp(status, "destroyed") == 0 || strcmp(status, "failed") == 0;
-}
-
 /* What the service says of its state. -ENOENT, GONE: it is no more. */
 static int ask_status(const char *id, char to[24], struct cordon_error *err)
 {
@@ -58,7 +51,7 @@ static int ask_status(const char *id, char to[24], struct cordon_error *err)
     int r = cordon_createos_ask(&call, path, "asking for a sandbox", &answer, &data, err);
     if (r == 0)
         (void)cordon_value_text(&data, "status", to, 24); /* "" is no state that is waited for */
-    if (answer.status == 404 || is_gone(to))
+    if (answer.status == 404 || cordon_createos_gone(to))
         r = cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "CreateOS: the sandbox is no more");
     cordon_buf_done(&answer.body);
     return r;
@@ -201,46 +194,12 @@ int cordon_createos_guest_create(const struct cordon_guest_spec *spec, struct co
     return r;
 }
 
-/* One page of sandboxes: 1 found, with its status; 0 not on it; *count: how many were on it. */
-static int look_through(const struct cordon_value *data, const char *name, char id[80], char status[24], size_t *count)
-{
-    struct cordon_value list = *data, key, item;
-    char other[80];
-    (void)cordon_value_member(data, "data", &list); /* newer servers have the list with its pages in one more object */
-    struct cordon_value_walk walk = cordon_value_walk(&list);
-    for (*count = 0; list.kind == CORDON_VALUE_ARRAY && cordon_value_next(&walk, &key, &item); ++*count) {
-        if (item.kind != CORDON_VALUE_OBJECT || !cordon_value_text(&item, "name", other, sizeof other) ||
-            strcmp(other, name) != 0 || !cordon_value_text(&item, "status", status, 24) || is_gone(status) ||
-            !cordon_value_text(&item, "id", id, 80) || !cordon_createos_id_ok(id))
-            continue; /* names may be used again when their sandbox has ended */
-        return 1;
-    }
-    return 0;
-}
-
 /* The sandbox's id and status, by the guest's id. */
 static int find(const char *guest, char id[80], char status[24], struct cordon_error *err)
 {
-    char name[23], path[80];
-    size_t count = PAGE;
-    int r = 0;
+    char name[23];
     name_of(guest, name);
-    for (unsigned page = 0; page < PAGES && r == 0 && count == PAGE; page++) {
-        struct cordon_http_answer answer;
-        struct cordon_value data;
-        struct cordon_http_call call = {.method = "GET",
-                                        .deadline_us = cordon_now_us() + CALL_US,
-                                        .answer_max = VIEWS_MAX,
-                                        .cancel_fd = -1,
-                                        .retry = CORDON_HTTP_RETRY_SAFE};
-        (void)snprintf(path, sizeof path, "/v1/sandboxes?limit=%d&offset=%u", PAGE, page * PAGE); /* fits */
-        r = cordon_createos_ask(&call, path, "looking for a sandbox", &answer, &data, err);
-        if (r == 0)
-            r = look_through(&data, name, id, status, &count);
-        cordon_buf_done(&answer.body);
-    }
-    return r != 0 ? (r < 0 ? r : 0)
-                  : cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "CreateOS has no sandbox for the guest %.40s", guest);
+    return cordon_createos_named(name, cordon_now_us() + FIND_US, id, status, err);
 }
 
 int cordon_createos_guest_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)

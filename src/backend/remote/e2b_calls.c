@@ -114,8 +114,7 @@ static int post_create(const struct cordon_e2b_kind *kind, const struct cordon_e
     struct cordon_http_call call =
         cordon_e2b_api_call(kind, "POST", newest ? "/v2/sandboxes" : "/sandboxes", url, &headers);
     call.body = (struct cordon_bytes){body.data, body.size};
-    call.deadline_us = wish->deadline_us;
-    call.cancel_fd = wish->cancel_fd;
+    call.deadline_us = wish->deadline_us; /* one whose answer is lost ends by its lifetime; see cordon_remote_stayed */
     call.retry = CORDON_HTTP_RETRY_REFUSED;
     int r = body.failed ? cordon_fail_errno(err, -ENOMEM, "%s: making a sandbox", kind->service->title)
                         : cordon_http_exchange(&call, answer, err);
@@ -169,6 +168,8 @@ int cordon_e2b_make(const struct cordon_e2b_kind *kind, const struct cordon_e2b_
     if (r == 0)
         r = cordon_e2b_take(kind, &answer, box, err);
     cordon_buf_done(&answer.body);
+    if (r == 0)
+        r = cordon_remote_stayed(wish->cancel_fd, err);
     return r == 0 && !wish->network ? check_denied(kind, wish, box, err) : r;
 }
 

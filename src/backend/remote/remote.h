@@ -124,6 +124,9 @@ int cordon_remote_refused(const struct cordon_remote_service *service, const cha
 /* A call within a run: its deadline, its cancel_fd. */
 struct cordon_http_call cordon_remote_call(const struct cordon_run *run, const char *method, const char *url,
                                            const char *const *headers);
+/* For calls that make something elsewhere: they are made with cancel_fd -1, since one whose answer is lost has made
+ * what nobody knows and nobody ends. Behind them this is asked: 0, or -ECANCELED with err when the client has left. */
+int cordon_remote_stayed(int cancel_fd, struct cordon_error *err);
 /* How much of an address stands before a path: it without the slashes at its end. */
 size_t cordon_remote_base(const char *url);
 

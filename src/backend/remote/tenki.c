@@ -112,12 +112,15 @@ static int create(struct cordon_run *run, struct cordon_error *err)
     struct cordon_buf body = CORDON_BUF_INIT(65536);
     struct cordon_http_answer answer;
     struct cordon_http_call call = cordon_remote_call(run, "POST", NULL, NULL);
+    call.cancel_fd = -1; /* see cordon_remote_stayed; one whose answer is lost ends by its maxDuration */
     write_create(run, &body);
     int r = cordon_tenki_control(&call, "CreateSession", &body, &answer, err); /* never sent twice */
     if (r == 0)
         r = take_session(state, &answer, said, err);
     cordon_buf_done(&answer.body);
     cordon_buf_done(&body);
+    if (r == 0)
+        r = cordon_remote_stayed(run->cancel_fd, err);
     if (r == 0)
         r = await_running(run, said, err);
     if (r == 0 && (!*state->credential || !*state->endpoint))
