@@ -104,6 +104,7 @@ struct cordon_kept_stream {
     pid_t pid;                   /* OF_WORKER; 0: not known (yet), or reaped */
     struct cordon_buf from;      /* of the worker: no whole frame yet */
     unsigned tries;              /* OF_PORT */
+    bool deaf;                   /* OF_PORT: its server reads no more, and may have answered why */
     uint32_t port;
 };
 

@@ -76,20 +76,26 @@ static void hand_over(struct cordon_kept *kept, struct cordon_kept_stream *strea
 
 /* --- relayed --- */
 
+/* Nobody reads what is here, or still comes. */
+static void drop_input(struct cordon_kept_stream *stream)
+{
+    stream->deaf = true;
+    stream->taken[0] += (uint32_t)stream->in[0].size;
+    cordon_buf_done(&stream->in[0]);
+    stream->in_end[0] = false;
+}
+
 static void end_relay(struct cordon_kept *kept, struct cordon_kept_stream *stream)
 {
     cordon_close(&stream->fd);
-    stream->taken[0] += (uint32_t)stream->in[0].size; /* nobody reads it any more */
-    cordon_buf_done(&stream->in[0]);
-    stream->in_end[0] = false;
-    if (!stream->closing)
-        cordon_kept_send(kept, CORDON_FRAME_DONE, stream->id, NULL, 0);
+    drop_input(stream);
+    cordon_kept_send(kept, CORDON_FRAME_DONE, stream->id, NULL, 0);
     stream->ended = true;
 }
 
 static bool may_read(const struct cordon_kept *kept, const struct cordon_kept_stream *stream)
 {
-    return !stream->closing && stream->window > 1 && cordon_kept_has_room(kept);
+    return stream->window > 1 && cordon_kept_has_room(kept);
 }
 
 static void relay_out(struct cordon_kept *kept, struct cordon_kept_stream *stream)
@@ -107,14 +113,14 @@ static void relay_out(struct cordon_kept *kept, struct cordon_kept_stream *strea
     stream->window -= 1 + n;
 }
 
-static void relay_in(struct cordon_kept *kept, struct cordon_kept_stream *stream)
+static void relay_in(struct cordon_kept_stream *stream)
 {
     while (stream->in[0].size) {
         ssize_t n = send(stream->fd, stream->in[0].data, stream->in[0].size, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        if (n < 0) {
-            end_relay(kept, stream);
+        if (n < 0) { /* an early answer is still to be read, up to its end */
+            drop_input(stream);
             return;
         }
         stream->taken[0] += (uint32_t)n;
@@ -132,7 +138,7 @@ static void on_relayed(struct cordon_kept *kept, void *object, short events)
     if (stream->kind != CORDON_KEPT_OF_PORT || stream->fd < 0 || !stream->told)
         return;
     if (events & POLLOUT)
-        relay_in(kept, stream);
+        relay_in(stream);
     if (stream->fd >= 0 && events & (POLLIN | POLLHUP | POLLERR) && may_read(kept, stream))
         relay_out(kept, stream);
 }
@@ -145,7 +151,7 @@ static void begin_relay(struct cordon_kept *kept, struct cordon_kept_stream *str
 
 static void watch_relay(struct cordon_kept *kept, struct cordon_kept_stream *stream)
 {
-    bool writes = stream->in[0].size || stream->in_end[0];
+    bool writes = !stream->deaf && (stream->in[0].size || stream->in_end[0]);
     short events = (short)((may_read(kept, stream) ? POLLIN : 0) | (writes ? POLLOUT : 0));
     if (events) /* else its end would be told again and again, to nobody */
         cordon_kept_watch(kept, stream->fd, events, on_relayed, stream);

@@ -148,8 +148,8 @@ void cordon_kept_stream_write(struct cordon_kept *kept, const struct cordon_fram
     uint32_t size = frame->length - 1;
     if (in < 0)
         return;
-    bool gone =
-        stream->ended || stream->in_end[in] || (stream->exec && stream->exec->in[in] < 0 && !stream->exec->starting);
+    bool gone = stream->ended || stream->deaf || stream->in_end[in] ||
+                (stream->exec && stream->exec->in[in] < 0 && !stream->exec->starting);
     int r = gone                                    ? 0
             : stream->kind == CORDON_KEPT_OF_WORKER ? put_for_worker(stream, frame->payload + 1, size)
                                                     : cordon_buf_append(&stream->in[in], frame->payload + 1, size);
@@ -198,10 +198,9 @@ static void free_stream(struct cordon_kept_stream *stream)
     *stream = (struct cordon_kept_stream){.fd = -1, .launch = CORDON_LAUNCH_INIT};
 }
 
+/* A program alone: for a server the host itself waits, as long as it sees fit. */
 static bool still_writes(const struct cordon_kept_stream *stream)
 {
-    if (stream->kind == CORDON_KEPT_OF_PORT)
-        return stream->fd >= 0 && stream->in[0].size;
     if (!stream->exec || stream->ended || !(stream->exec->running || stream->exec->starting))
         return false;
     for (int i = 0; i < CORDON_KEPT_INS; i++)
