@@ -377,7 +377,8 @@ struct cordon_backend {
     enum cordon_guest_condition (*guest_condition)(struct cordon_guest_handle *guest); /* no waiting */
     /* A descriptor that becomes readable once the guest is gone; borrowed while the handle lives. */
     int (*guest_watch)(struct cordon_guest_handle *guest);
-    /* How many of its programs run now, and when (CLOCK_MONOTONIC, microseconds) that changed last; no waiting. */
+    /* How many of its programs run now, with the connections to its ports that the backend itself relays, and when
+     * (CLOCK_MONOTONIC, microseconds) that changed last; no waiting. */
     uint32_t (*guest_running)(struct cordon_guest_handle *guest, uint64_t *changed_us);
     int (*guest_usage)(struct cordon_guest_handle *guest, struct cordon_guest_usage *ret, struct cordon_error *err);
     /* Its programs; each is called once for every one, running ones first, with pointers that hold during the call. */

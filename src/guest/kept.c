@@ -278,26 +278,20 @@ int cordon_kept_destroy(struct cordon_guest_handle *guest, struct cordon_error *
 
 /* --- paused --- */
 
-static void set_paused(struct cordon_guest_handle *guest, bool paused)
-{
-    (void)pthread_mutex_lock(&guest->lock); /* can't fail for a plain mutex */
-    guest->paused = paused;
-    (void)pthread_mutex_unlock(&guest->lock);
-}
-
 int cordon_kept_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err)
 {
     if (how != CORDON_PAUSE_FREEZE)
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
                            "guests of this host are paused by freezing: their memory and disk are not saved");
-    int r = send_notice(guest, true, err); /* clocks stop before the code does, not after */
+    cordon_kept_set_paused(guest, true, false); /* so that nothing is written behind the notice that can wait */
+    int r = send_notice(guest, true, err);      /* clocks stop before the code does, not after */
     if (r < 0)
         return r;
-    set_paused(guest, true);
+    cordon_kept_set_paused(guest, true, true);
     r = cordon_kept_order(guest, CORDON_LEASE_PAUSE, err);
     if (r == 0)
         return 0;
-    set_paused(guest, false);
+    cordon_kept_set_paused(guest, false, false);
     (void)send_notice(guest, false, NULL); /* the first error is the one to tell */
     return r;
 }
@@ -307,7 +301,7 @@ int cordon_kept_resume(struct cordon_guest_handle *guest, struct cordon_error *e
     int r = cordon_kept_order(guest, CORDON_LEASE_RESUME, err);
     if (r < 0)
         return r;
-    set_paused(guest, false);
+    cordon_kept_set_paused(guest, false, false);
     return send_notice(guest, false, err);
 }
 
@@ -329,7 +323,7 @@ int cordon_kept_watch(struct cordon_guest_handle *guest)
 uint32_t cordon_kept_running(struct cordon_guest_handle *guest, uint64_t *changed_us)
 {
     (void)pthread_mutex_lock(&guest->lock); /* can't fail for a plain mutex */
-    uint32_t running = guest->gone ? 0 : guest->running;
+    uint32_t running = guest->gone ? 0 : guest->running + guest->relays;
     *changed_us = guest->running_changed_us;
     (void)pthread_mutex_unlock(&guest->lock);
     return running;

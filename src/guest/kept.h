@@ -21,6 +21,8 @@
 #include "proto/kept.h"
 
 #define CORDON_KEPT_STREAM_IDS 280u /* below the agent's table of streams */
+/* Connections to ports of a virtual machine. Each holds a stream: who opens them is to leave some to others. */
+#define CORDON_KEPT_RELAYS 128u
 
 enum cordon_kept_write { CORDON_KEPT_WRITES = 4 }; /* by enum cordon_stream_to */
 
@@ -56,6 +58,7 @@ struct cordon_guest_handle {
     struct cordon_egress_session *egress; /* NULL: made without */
     int gone_fd;
     bool ready, set_up, gone, paused;
+    bool quiet; /* about to be paused: only what can't wait is written to a machine */
     bool machine;
     struct cordon_error failed; /* of SETUP; code 0: none */
     char why[256];              /* it is gone */
@@ -64,7 +67,7 @@ struct cordon_guest_handle {
     struct cordon_stream *streams[CORDON_KEPT_STREAM_IDS];
     bool closing[CORDON_KEPT_STREAM_IDS]; /* CLOSE was sent, CLOSED is awaited */
     uint16_t last_id;
-    uint32_t running;
+    uint32_t running, relays; /* programs, connections that kept_port.c relays */
     uint64_t running_changed_us, oom_kills;
     uint32_t seq, answered;
     int32_t answer;
@@ -80,7 +83,8 @@ void cordon_kept_mark_gone(struct cordon_guest_handle *guest, const char *why);
 /* kept_frames.c: a frame of the agent, with the lock held: NULL, or what a sound agent would not have done */
 const char *cordon_kept_take_frame(struct cordon_guest_handle *guest, const struct cordon_frame *frame);
 
-/* kept_send.c: 0, or negative with err */
+/* kept_send.c: 0, or negative with err. Who writes to a paused machine waits until it goes on. */
+void cordon_kept_set_paused(struct cordon_guest_handle *guest, bool quiet, bool paused); /* false: and wakes them */
 int cordon_kept_send_frame(struct cordon_guest_handle *guest, uint8_t type, uint16_t id, const void *head,
                            size_t head_size, const void *data, size_t size, struct cordon_error *err);
 int cordon_kept_order(struct cordon_guest_handle *guest, enum cordon_lease_verb verb, struct cordon_error *err);

@@ -259,37 +259,6 @@ int cordon_kept_stream_step(struct cordon_stream *stream, int timeout_ms, struct
 
 /* --- writing --- */
 
-/* How much may be written now, taken off the window: 0: none; negative with err: it is over. */
-static ssize_t take_window(struct cordon_stream *stream, enum cordon_stream_to to, size_t size,
-                           struct cordon_error *err)
-{
-    struct cordon_guest_handle *guest = stream->guest;
-    (void)pthread_mutex_lock(&guest->lock); /* can't fail for a plain mutex */
-    size_t n = stream->writable[to] < size ? stream->writable[to] : size;
-    ssize_t r = 0;
-    if (guest->gone)
-        r = cordon_kept_say_gone(guest, err);
-    else if (stream->over)
-        r = cordon_fail(err, -EPIPE, CORDON_ERROR_CONFLICT, "nobody reads it any more");
-    else if (n > CORDON_FRAME_DATA_MAX - 1)
-        n = CORDON_FRAME_DATA_MAX - 1;
-    if (r == 0)
-        stream->writable[to] -= (uint32_t)n;
-    (void)pthread_mutex_unlock(&guest->lock);
-    return r < 0 ? r : (ssize_t)n;
-}
-
-ssize_t cordon_kept_stream_offer(struct cordon_stream *stream, enum cordon_stream_to to, const void *data, size_t size,
-                                 struct cordon_error *err)
-{
-    const char head = (char)to;
-    ssize_t n = take_window(stream, to, size, err);
-    if (n <= 0)
-        return n;
-    int r = cordon_kept_send_frame(stream->guest, CORDON_FRAME_WRITE, stream->id, &head, 1, data, (size_t)n, err);
-    return r < 0 ? r : n;
-}
-
 /* A file's writer is told why it can't be written, which the guest has said. */
 static int why_over(struct cordon_stream *stream, int r, struct cordon_error *err)
 {
