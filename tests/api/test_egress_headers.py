@@ -31,7 +31,7 @@ def daemon(host_backend, lab):
 
 def waits():
     """How long a program waits for what must come soon."""
-    return f"WAIT = {stretched(8)}\n"
+    return f"WAIT = {stretched(20)}\n"
 
 
 def run(daemon, code, language="python", **fields):
@@ -147,7 +147,7 @@ def test_bodies_of_any_size_pass(daemon, lab):
 import json
 print(len(get('https://allowed.test/bytes/20000000')))
 body = b'y' * 5000000
-print(json.load(u.urlopen(u.Request('https://allowed.test/', data=body), timeout=3 * WAIT))['received'])
+print(json.load(u.urlopen(u.Request('https://allowed.test/', data=body), timeout=WAIT))['received'])
 """,
         memory_mb=512,
     )
@@ -203,7 +203,7 @@ def test_an_upgrade_within_tls_that_is_never_answered_is_cut(daemon):
         """
 import socket, ssl
 s = ssl.create_default_context().wrap_socket(socket.create_connection(('allowed.test', 8444), WAIT), server_hostname='allowed.test')
-s.settimeout(7 * WAIT)
+s.settimeout(3 * WAIT)
 s.sendall(b'GET /silent HTTP/1.1\\r\\nHost: allowed.test:8444\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n\\r\\n')
 try: print(s.recv(100))
 except OSError as e: print(type(e).__name__)

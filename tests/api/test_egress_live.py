@@ -88,8 +88,8 @@ def run(daemon, guest, command, **fields):
 # Holds a connection to an echo server, tells when it stands, and in a file how it ended.
 HOLD = """
 import socket, sys
-s = socket.create_connection((sys.argv[1], 7), float(sys.argv[2])); s.settimeout(4 * float(sys.argv[2]))
-s.sendall(b'x'); assert s.recv(1) == b'x'
+s = socket.create_connection((sys.argv[1], 7), float(sys.argv[2])); s.settimeout(2 * float(sys.argv[2]))
+s.sendall(b'x\\r\\n'); assert s.recv(3, socket.MSG_WAITALL) == b'x\\r\\n'
 open('/tmp/held', 'w').write('held')
 try: end = 'closed' if not s.recv(1) else 'data'
 except ConnectionResetError: end = 'reset'
@@ -108,7 +108,7 @@ FETCH = "import sys, urllib.request as u; print(len(u.urlopen(sys.argv[2], timeo
 
 def fetch(daemon, guest, url):
     """By python3, which guests of each backend have."""
-    return run(daemon, guest, ["python3", "-c", FETCH, str(stretched(8)), url])
+    return run(daemon, guest, ["python3", "-c", FETCH, str(stretched(20)), url])
 
 
 def reaches(daemon, guest, name):
@@ -119,7 +119,7 @@ def test_rules_change_at_once_and_cut_what_no_longer_fits(daemon, lab, door):
     guest = door.make("allowed.test", "port.test")
     try:
         assert reaches(daemon, guest, "allowed.test") and not reaches(daemon, guest, "unlisted.test")
-        hold = {"command": ["python3", "-c", HOLD, "allowed.test", str(stretched(8))], "background": True}
+        hold = {"command": ["python3", "-c", HOLD, "allowed.test", str(stretched(20))], "background": True}
         assert daemon.request("POST", f"/v1/guests/{guest}/exec", hold).status == 201
         assert host.wait_for(lambda: content(daemon, guest, "/tmp/held") == "held", 20)
         door.change(guest, "allowed.test", "unlisted.test")  # it still fits, and stays
