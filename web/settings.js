@@ -12,7 +12,7 @@ const GROUPS = [
   ['Remote: Aliyun', /^CORDON_AGENTRUN_/],
   ['Where code runs', /^CORDON_(BACKENDS?|BACKEND_PLUGINS|PLUGIN_DIRS|ALLOW_NONE|MIN_ISOLATION|ACCEPT_EGRESS_EXCEPTIONS|REQUIRE_\w+|VERIFY_\w+|VERIFIED_HOURS|SECCOMP|STRICT_ARTIFACTS)$/],
   ['Network of guests', /^CORDON_(EGRESS_\w+|ALLOW_NETWORK|ALLOWED_DOMAINS)$/],
-  ['Kept guests', /^CORDON_(GUEST_(?!START)\w+|MAX_GUESTS)$/],
+  ['Kept guests', /^CORDON_(GUEST_(?!START)\w+|MAX_GUESTS|REMOTE_UPLOADS_MB)$/],
   ['Each key', /^CORDON_KEY_/], ['History', /^CORDON_HISTORY/],
   ['Pool and queue', /^CORDON_(POOL_\w+|MAX_RUNS|QUEUE\w*|GUEST_START_S)$/],
   ['Virtual machines', /^CORDON_(VM_\w+|ALLOW_SOFTWARE_EMULATION)$/],

@@ -3,8 +3,10 @@
 door: never the live clouds. Those of `createos`: test_remote_createos.py."""
 
 import datetime
+import http.client
 import json
 import os
+import select
 import signal
 import time
 
@@ -211,6 +213,51 @@ def test_a_client_that_leaves_while_one_is_made_leaves_none(fallible, door, path
     between.released.set()
     assert host.wait_for(lambda: there(door) == before, 60), "it was made, and nobody ends it"
     assert not between.gave_up
+
+
+def begin_upload(daemon, guest, name, data):
+    """A client that has sent all of a file but its last byte."""
+    connection = daemon.connection()
+    connection.putrequest("PUT", f"/v1/guests/{guest.id}/files?path={name}")
+    for header, value in {**daemon.headers(), "Content-Type": "application/octet-stream", "Content-Length": str(len(data))}.items():
+        connection.putheader(header, value)
+    connection.endheaders()
+    connection.send(data[:-1])
+    return connection
+
+
+def test_uploads_hold_no_more_memory_together_than_they_may(own, door):
+    daemon = own(pool_python=0, pool_max=0, E2B_API_KEY=door.key,
+                 **{f"E2B_{what}_URL": f"http://127.0.0.1:{door.port}" for what in ("API", "SANDBOX")}, remote_uploads_mb=1)
+    with Guest(daemon, backend="e2b") as guest:
+        small, large = b"s" * 400000, b"l" * 700000
+
+        def put(name, data):
+            answer = guest.call("PUT", f"/files?path={name}", data)
+            assert answer.status in (200, 503) and (answer.status == 200 or b"REMOTE_UPLOADS_MB" in answer.body), answer
+            return answer.status
+
+        assert put("large", large) == 503
+        assert [put("small", small) for _ in range(3)] == [200] * 3, "what was sent or refused is held no more"
+
+        def overlap():
+            """One waits for its last byte, another is refused for what it holds. While both come, either may be refused."""
+            slow = begin_upload(daemon, guest, "slow", small)
+            try:
+                full = host.wait_for(lambda: put("other", small) == 503 or select.select([slow.sock], [], [], 0)[0], 60)
+                assert full, "what one holds was given to another"
+                slow.send(small[-1:])
+                return slow.getresponse().status == 200
+            except (OSError, http.client.HTTPException):
+                return False
+            finally:
+                slow.close()
+
+        assert host.wait_for(overlap, 60) and guest.read("slow") == small
+        assert host.wait_for(lambda: put("other", small) == 200, 60) and guest.read("other") == small
+        for _ in range(5):
+            begin_upload(daemon, guest, "left", small).close()
+        assert host.wait_for(lambda: put("other", small) == 200, 60), "clients that left hold something"
 
 
 def test_what_it_does_not_offer_is_said_so(guest):

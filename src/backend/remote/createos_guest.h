@@ -38,6 +38,7 @@ struct cordon_stream {
     uint64_t left;                    /* LIST: of the entries that were asked for */
     struct cordon_http_transfer *transfer;
     struct cordon_buf content; /* to be written; or entries, to be told one by one */
+    size_t held;               /* of what all uploads may hold */
     size_t told;
     struct cordon_file_entry entry;
     bool entry_told;

@@ -310,10 +310,7 @@ int cordon_createos_stream_write(struct cordon_stream *stream, enum cordon_strea
 {
     if (to != CORDON_TO_FILE || stream->kind != CORDON_OP_WRITE)
         return cordon_fail(err, -EPIPE, CORDON_ERROR_INVALID, "this stream takes nothing in");
-    if (cordon_buf_append(&stream->content, data, size) == 0)
-        return 0;
-    return cordon_fail(err, -EFBIG, CORDON_ERROR_TOO_LARGE, "the file is larger than the %zu bytes that may come",
-                       stream->content.max);
+    return cordon_remote_upload_add(&stream->content, &stream->held, data, size, err);
 }
 
 int cordon_createos_stream_control(struct cordon_stream *stream, enum cordon_control control, uint32_t value,
@@ -338,6 +335,7 @@ void cordon_createos_stream_close(struct cordon_stream *stream)
     cordon_createos_exec_close(&stream->exec);
     cordon_http_close(stream->transfer);
     cordon_buf_done(&stream->content);
+    cordon_remote_let_go(&stream->held);
     free(stream);
 }
 

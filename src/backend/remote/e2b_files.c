@@ -125,6 +125,8 @@ int cordon_e2b_write_end(struct cordon_stream *stream, struct cordon_error *err)
     struct cordon_remote_headers headers;
     struct cordon_http_answer answer = {0};
     int r = cordon_e2b_file_path(stream->guest->kind, stream->root ? "root" : "user", stream->path, target, err);
+    if (r == 0)
+        r = cordon_remote_hold(&stream->held, stream->in.size, err); /* it is copied into the message */
     if (r < 0)
         return r;
     uint64_t random = stream->opened_us; /* never needed, on kernels that we run on */
@@ -142,6 +144,7 @@ int cordon_e2b_write_end(struct cordon_stream *stream, struct cordon_error *err)
         r = cordon_e2b_fail(stream->guest, "writing a file", &answer, err);
     cordon_buf_done(&answer.body);
     cordon_buf_done(&stream->in);
+    cordon_remote_let_go(&stream->held);
     const struct cordon_operation stat = {.kind = CORDON_OP_STAT, .path = stream->path};
     return r == 0 ? cordon_e2b_entries_open(stream, "Stat", &stat, true, err) : r;
 }

@@ -142,10 +142,7 @@ int cordon_e2b_stream_write(struct cordon_stream *stream, enum cordon_stream_to 
         return cordon_e2b_program_write(stream, data, size, err);
     if (to != CORDON_TO_FILE || stream->kind != CORDON_OP_WRITE)
         return cordon_fail(err, -EPIPE, CORDON_ERROR_INVALID, "this stream takes nothing in");
-    if (cordon_buf_append(&stream->in, data, size) == 0)
-        return 0;
-    return cordon_fail(err, -EFBIG, CORDON_ERROR_TOO_LARGE, "the file is larger than the %zu bytes that may come",
-                       stream->in.max);
+    return cordon_remote_upload_add(&stream->in, &stream->held, data, size, err);
 }
 
 int cordon_e2b_stream_control(struct cordon_stream *stream, enum cordon_control control, uint32_t value,
@@ -171,5 +168,6 @@ void cordon_e2b_stream_close(struct cordon_stream *stream)
     cordon_buf_done(&stream->in);
     cordon_buf_done(&stream->decoded);
     cordon_buf_done(&stream->answer);
+    cordon_remote_let_go(&stream->held);
     free(stream);
 }

@@ -24,6 +24,7 @@ struct cordon_stream {
     /* programs */
     struct cordon_http_transfer *transfer;
     struct cordon_buf in, decoded;
+    size_t held; /* of what all uploads may hold; WRITE */
     size_t in_used;
     uint32_t pid;
     uint64_t opened_us, deadline_us, kill_bytes; /* deadline_us: 0: none */

@@ -194,6 +194,16 @@ int cordon_remote_check_url(const struct cordon_remote_service *service, enum co
                                                        .run_close = cordon_remote_run_close,                           \
                                                        __VA_ARGS__}
 
+/* --- upload.c: files that are held here until they are sent whole --- */
+
+/* Takes size bytes of what all uploads may hold together (CORDON_REMOTE_UPLOADS_MB) and adds them to *held; -EAGAIN,
+ * BUSY: there are not so many. Let go of, *held is 0. */
+int cordon_remote_hold(size_t *held, size_t size, struct cordon_error *err);
+void cordon_remote_let_go(size_t *held);
+/* Appends what came of a file, and holds it. */
+int cordon_remote_upload_add(struct cordon_buf *buf, size_t *held, const void *data, size_t size,
+                             struct cordon_error *err);
+
 /* --- script.c: what is sent along with a program --- */
 
 /* The archive with the program, its files and what starts it, and the command that starts it once it is unpacked. */
