@@ -33,6 +33,7 @@ struct cordon_stream {
     int event_fd, cancel_fd;
     /* All below is the guest's lock's. */
     struct cordon_buf queue; /* whole frames */
+    size_t queue_at;         /* so many bytes at its front were taken out: never more than half of it */
     int64_t window;          /* what the agent may still send */
     uint32_t owed;           /* taken out of the queue, not given back yet */
     uint32_t writable[CORDON_KEPT_WRITES];

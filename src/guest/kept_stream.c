@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "guest/kept.h"
 
-#define QUEUE_MAX (CORDON_KEPT_WINDOW + 4u * CORDON_FRAME_DATA_MAX)
+#define QUEUE_MAX (2u * (CORDON_KEPT_WINDOW + 4u * CORDON_FRAME_DATA_MAX)) /* with what was taken out of it */
 #define QUEUE_INFOS (8u << 20) /* of the list of programs, which has no window */
 #define GIVE_BACK (CORDON_KEPT_WINDOW / 4)
 #define WRITE_MS 60000 /* for a guest to take something in, where no client can leave meanwhile */
@@ -186,6 +186,16 @@ static uint64_t until(int timeout_ms)
     return timeout_ms < 0 ? UINT64_MAX : cordon_now_us() + (uint64_t)timeout_ms * 1000;
 }
 
+/* What is left moves to the front once it is the smaller part: with each frame, small ones would cost a move of all. */
+static void drop_taken(struct cordon_stream *stream, size_t size)
+{
+    stream->queue_at += size;
+    if (stream->queue_at <= stream->queue.size / 2)
+        return;
+    cordon_buf_consume(&stream->queue, stream->queue_at);
+    stream->queue_at = 0;
+}
+
 /* Moves the next frame into `current`: 1; 0: there is none now; negative with err: there will be none. */
 static int pop(struct cordon_stream *stream, uint32_t *give_back, struct cordon_error *err)
 {
@@ -193,13 +203,14 @@ static int pop(struct cordon_stream *stream, uint32_t *give_back, struct cordon_
     struct cordon_frame frame;
     int r = 0;
     (void)pthread_mutex_lock(&guest->lock); /* can't fail for a plain mutex */
-    int64_t n = cordon_frame_parse(stream->queue.data, stream->queue.size, 1, &frame);
+    const char *front = stream->queue.data ? stream->queue.data + stream->queue_at : NULL;
+    int64_t n = cordon_frame_parse(front, stream->queue.size - stream->queue_at, 1, &frame);
     if (n > 0) {
         stream->current.size = 0;
-        r = cordon_buf_append(&stream->current, stream->queue.data, (size_t)n) < 0
+        r = cordon_buf_append(&stream->current, front, (size_t)n) < 0
                 ? cordon_fail_errno(err, -ENOMEM, "take an event of the guest %s", guest->id)
                 : 1;
-        cordon_buf_consume(&stream->queue, (size_t)n);
+        drop_taken(stream, (size_t)n);
         if (frame.type == CORDON_FRAME_OUTPUT || frame.type == CORDON_FRAME_ENTRY || frame.type == CORDON_FRAME_CHANGE)
             stream->owed += frame.length;
         if (stream->owed >= GIVE_BACK && !stream->over) {

@@ -311,6 +311,40 @@ static void nothing_is_written_to_a_paused_machine(void **state)
     assert_int_equal(hear(bench).type, CORDON_FRAME_CLOSE);
 }
 
+/* And in their order, however many have passed. */
+static void small_frames_are_taken_out_without_a_move_of_all(void **state)
+{
+    struct bench *bench = *state;
+    struct cordon_stream *stream;
+    struct cordon_stream_event event;
+    struct cordon_buf fields = CORDON_BUF_INIT(64);
+    unsigned said = 0, heard = 0;
+    assert_int_equal(cordon_field_put_u32(&fields, CORDON_FIELD_OPERATION, CORDON_OP_EXEC), 0);
+    assert_int_equal(cordon_kept_open_fields(bench->guest, CORDON_OP_EXEC, &fields, -1, &stream, NULL), 0);
+    cordon_buf_done(&fields);
+    while (heard < 300000) {
+        while (said < heard + 1000) {
+            const char payload[] = {CORDON_OUTPUT_STDOUT, (char)said, (char)(said >> 8), (char)(said >> 16)};
+            say(bench, CORDON_FRAME_OUTPUT, stream->id, payload, sizeof payload);
+            said++;
+        }
+        const char *front = stream->queue.data;
+        size_t size = stream->queue.size;
+        for (int i = 0; i < 700; i++) {
+            assert_int_equal(cordon_kept_stream_next(stream, 0, &event, NULL), 1);
+            assert_int_equal(event.data.size, 3);
+            const unsigned char *bytes = (const unsigned char *)event.data.data;
+            assert_int_equal(bytes[0] | bytes[1] << 8 | bytes[2] << 16, heard);
+            heard++;
+            if (i == 0 && stream->queue_at)
+                assert_true(stream->queue.size == size && stream->queue.data == front);
+            assert_true(stream->queue_at <= stream->queue.size / 2);
+        }
+        assert_true(stream->queue.size <= 2 * 1000 * (CORDON_FRAME_HEADER + 4));
+    }
+    cordon_kept_stream_close(stream);
+}
+
 int main(void)
 {
 #define ROW(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -320,6 +354,7 @@ int main(void)
         ROW(an_early_answer_reaches_the_caller_whose_bytes_nobody_takes),
         ROW(connections_leave_streams_to_others),
         ROW(nothing_is_written_to_a_paused_machine),
+        ROW(small_frames_are_taken_out_without_a_move_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
