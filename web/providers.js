@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Choose where code runs, fill its form, save, test. The form is made from the daemon's schema. */
-import { call, get, getSettings, mayChange } from './api.js';
+import { get, getSettings, mayChange } from './api.js';
 import { banner, button, fill, guarded, h, intro, isolationTag, note, pairs, tag } from './dom.js';
 import { mayLeave, saveOver } from './edits.js';
+import { endTest, runTest } from './trial.js';
 
 const ROOT = '/api/v1/admin/sandbox/';
 const CHOSEN = 'CORDON_BACKEND';
@@ -84,24 +85,6 @@ function clearErrors(form, place) {
   for (const input of form.querySelectorAll('[aria-invalid]')) input.removeAttribute('aria-invalid');
 }
 
-/* --- the test --- */
-
-/* Told while a test runs; the function that it returns ends it. */
-function progress(provider, place) {
-  const seconds = h('span', { 'aria-hidden': 'true' }), began = performance.now();
-  const timer = setInterval(() => { seconds.textContent = ` ${Math.round((performance.now() - began) / 1000)} s so far.`; }, 1000);
-  fill(place, banner('', `A test program runs on ${provider.name} with the form as it stands; nothing is saved.`, seconds));
-  return () => clearInterval(timer);
-}
-
-const output = (title, text) => text ? h('pre', { role: 'region', tabindex: 0, 'aria-label': title }, text) : null;
-
-function showTest(result, place) {
-  const { details } = result;
-  fill(place, banner(result.success ? 'good' : 'bad', result.message.replace(/ \| (Output|Errors): .*/s, '')),
-    details.stdout || details.stderr ? [output('Output', details.stdout), output('Errors', details.stderr)] : null);
-}
-
 /* --- all together --- */
 
 function fixedRows(schema) {
@@ -130,14 +113,7 @@ function makeForm(provider, schema, config, page) {
     note('good', `${provider.name} is saved and in use.`);
     await page.reload();
   });
-  const test = send(async () => {
-    const end = progress(provider, place);
-    try {
-      showTest((await call('POST', `${ROOT}test`, body())).data, place);
-    } finally {
-      end();
-    }
-  });
+  const test = send(() => runTest(provider, `${ROOT}test`, body(), place));
   const form = h('form', { class: 'card', novalidate: true, 'data-edits': true, 'aria-label': provider.name, onsubmit: save },
     h('h2', { class: 'first' }, provider.name),
     backend && !backend.able ? banner('warn', 'Not ready: ', backend.reason) : null,
@@ -181,6 +157,7 @@ export async function providers(main) {
   let chosen = page.active;
   const show = async (id) => {
     chosen = id;
+    endTest();
     if (!list.some((row) => row.id === id)) return fill(place, page.backends[id] ? makeChoice(page.backends[id], page) : banner('warn', `The backend in use is ${id}, which is not in this daemon.`));
     const schema = await data(`providers/${id}/schema`);
     if (chosen === id) fill(place, makeForm(list.find((row) => row.id === id), schema, id === page.active ? found.config : storedConfig(schema, settings), page));
@@ -198,4 +175,5 @@ export async function providers(main) {
   intro(main, 'Where code runs when a request names no backend. What is saved counts from the next run on.');
   main.append(choices, place);
   await show(page.active);
+  return endTest;
 }

@@ -65,6 +65,9 @@ int cordon_settings_store(struct cordon_settings *settings, const char *const *s
 int cordon_settings_trial_begin(const struct cordon_settings *settings, const char *const *stored,
                                 struct cordon_error *err);
 void cordon_settings_trial_end(void);
+/* Another one whenever values may be others for the calling thread: what was found out with some settings is known for
+ * these only. */
+uint64_t cordon_settings_serial(const struct cordon_settings *settings);
 
 /* One row as it is now, for the admin page. Texts are the table's or the settings', or are in value. */
 struct cordon_setting_view {

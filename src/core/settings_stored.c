@@ -95,6 +95,8 @@ static int build_version(const struct cordon_settings *loaded, const char *const
     __attribute__((cleanup(free_settings))) struct cordon_settings *version = calloc(1, sizeof *version);
     if (!version)
         return cordon_fail_errno(err, -ENOMEM, "take the stored settings");
+    static _Atomic(uint64_t) serials;
+    version->serial = ++serials;
     int r = copy_loaded(loaded, version, err);
     for (; r == 0 && *stored; stored++)
         r = store_pair(version, *stored, err);
@@ -141,6 +143,11 @@ void cordon_settings_trial_end(void)
     cordon_settings_free(cordon_settings_trial);
     cordon_settings_trial = NULL;
     cordon_settings_trial_of = NULL;
+}
+
+uint64_t cordon_settings_serial(const struct cordon_settings *settings)
+{
+    return cordon_settings_now(settings)->serial;
 }
 
 /* --- for the admin page --- */

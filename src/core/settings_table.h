@@ -76,6 +76,7 @@ struct cordon_setting_slot {
 struct cordon_settings {
     _Atomic(struct cordon_settings *) current; /* of the loaded one: the newest version; NULL: itself */
     struct cordon_settings *older;             /* of a version: the one before */
+    uint64_t serial;
     struct cordon_setting_slot slots[CORDON_SLOT_COUNT];
     uint16_t effective[CORDON_DOOR__COUNT][CORDON_SET__COUNT];
     char *warnings[CORDON_WARNINGS_MAX + 1];

@@ -128,15 +128,20 @@ int cordon_remote_probe(struct cordon_remote_probe *probe, const struct cordon_r
                         int (*ask)(struct cordon_error *err), struct cordon_error *err)
 {
     struct cordon_error own = {0};
+    const struct cordon_settings *settings = cordon_remote_settings();
+    uint64_t these = settings ? cordon_settings_serial(settings) + 1 : 1;
     int r = service->configured(err);
-    if (r < 0 || __atomic_load_n(&probe->good_until_us, __ATOMIC_RELAXED) > cordon_now_us())
+    if (r < 0 || (__atomic_load_n(&probe->good_for, __ATOMIC_ACQUIRE) == these &&
+                  __atomic_load_n(&probe->good_until_us, __ATOMIC_RELAXED) > cordon_now_us()))
         return r;
     r = ask(&own);
     if (r < 0 && own.kind == CORDON_ERROR_INFRASTRUCTURE)
         own.kind = CORDON_ERROR_UNAVAILABLE;
     if (r < 0 && err)
         *err = own;
-    __atomic_store_n(&probe->good_until_us, r < 0 ? 0 : cordon_now_us() + PROBE_BELIEVED_US, __ATOMIC_RELAXED);
+    __atomic_store_n(&probe->good_for, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&probe->good_until_us, r < 0 ? 0 : cordon_now_us() + PROBE_BELIEVED_US, __ATOMIC_RELEASE);
+    __atomic_store_n(&probe->good_for, r < 0 ? 0 : these, __ATOMIC_RELEASE);
     return r;
 }
 

@@ -108,9 +108,11 @@ const char *cordon_remote_node(void);
 const struct cordon_capabilities *cordon_remote_capabilities(struct cordon_capabilities *kept,
                                                              const struct cordon_capabilities *now);
 
-/* Is it able to run? The settings at once; the connection by `ask`, whose yes is believed for 10 s. One a service. */
+/* Is it able to run? The settings at once; the connection by `ask`, whose yes is believed for 10 s, with the settings
+ * that it was given for. One a service. */
 struct cordon_remote_probe {
-    uint64_t good_until_us; /* atomic */
+    uint64_t good_until_us; /* atomic, as is the next one */
+    uint64_t good_for;      /* the settings' serial and 1; 0: none */
 };
 int cordon_remote_probe(struct cordon_remote_probe *probe, const struct cordon_remote_service *service,
                         int (*ask)(struct cordon_error *err), struct cordon_error *err);

@@ -19,7 +19,9 @@ static const struct cordon_http_route routes[] = {
      "that is their revision still.",
      "SettingsChange", "Settings", NULL},
     {"POST", "/v1/admin/test", cordon_admin_trial_post, CORDON_HTTP_ADMIN, 1u << 20,
-     "Runs the test program on a backend with settings that are not stored.", "Trial", "TrialAnswer", NULL},
+     "Runs the test program on a backend with settings that are not stored: one answer when it ended, or a line an "
+     "event as it happens.",
+     "Trial", "TrialAnswer", "TrialEvent"},
     {"GET", "/v1/admin/audit", cordon_admin_audit_get, CORDON_HTTP_ADMIN, CORDON_HTTP_BODY_NONE,
      "Who changed what, newest first; before=ID and limit=N page through it.", NULL, "Audit", NULL},
     {"GET", "/v1/admin/history", cordon_admin_history_get, CORDON_HTTP_ADMIN, CORDON_HTTP_BODY_NONE,
@@ -49,6 +51,10 @@ static const struct cordon_http_route routes[] = {
 #define LIMIT "{\"type\":\"integer\",\"nullable\":true}"
 #define LIST(name) "{\"type\":\"array\",\"items\":{\"$ref\":\"#/components/schemas/" name "\"}}"
 
+#define TRIAL                                                                                                          \
+    "\"passed\":" FLAG ",\"message\":" TEXT ",\"cause\":" TEXT ",\"exit_code\":" WHOLE ",\"total_ms\":" NUMBER         \
+    ",\"stdout\":" TEXT ",\"stderr\":" TEXT
+
 static const struct cordon_http_schema schemas[] = {
     {"Empty", OBJECT("")},
     {"Login", OBJECT("\"key\":" TEXT ",\"link\":" TEXT)},
@@ -63,8 +69,9 @@ static const struct cordon_http_schema schemas[] = {
      "{\"type\":\"object\",\"required\":[\"values\"],\"properties\":{\"values\":{\"type\":\"object\"}}}"},
     {"Trial", "{\"type\":\"object\",\"required\":[\"backend\"],\"properties\":{\"backend\":" TEXT
               ",\"values\":{\"type\":\"object\"}}}"},
-    {"TrialAnswer", OBJECT("\"passed\":" FLAG ",\"message\":" TEXT ",\"cause\":" TEXT ",\"exit_code\":" WHOLE
-                           ",\"total_ms\":" NUMBER ",\"stdout\":" TEXT ",\"stderr\":" TEXT)},
+    {"TrialAnswer", OBJECT(TRIAL)},
+    {"TrialEvent", OBJECT("\"type\":{\"type\":\"string\",\"enum\":[\"probing\",\"connected\",\"started\",\"stdout\","
+                          "\"stderr\",\"outcome\"]},\"data\":" TEXT ",\"data_b64\":" TEXT "," TRIAL)},
     {"AuditEntry", OBJECT("\"id\":" WHOLE ",\"at_s\":" WHOLE ",\"who\":" TEXT ",\"action\":" TEXT ",\"subject\":" TEXT
                           ",\"before\":" TEXT ",\"after\":" TEXT)},
     {"Audit", OBJECT("\"entries\":" LIST("AuditEntry"))},

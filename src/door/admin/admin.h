@@ -6,6 +6,7 @@
 #ifndef CORDON_DOOR_ADMIN_H
 #define CORDON_DOOR_ADMIN_H
 
+#include "core/run.h"
 #include "core/value.h"
 #include "door/door.h"
 #include "store/admin.h"
@@ -85,11 +86,38 @@ struct cordon_admin_trial {
     char cause[24];
 };
 
-/* Runs the test program on the backend, with the changes over what is stored, for the calling thread alone. 0: what
- * went wrong with the run is in the message; negative: the changes are no settings, and nothing ran. */
-int cordon_admin_trial_run(const struct cordon_http_request *request, const char *backend,
-                           const struct cordon_admin_changes *changes, struct cordon_admin_trial *ret,
-                           struct cordon_error *err);
+/* What is tested. Whatever thread runs it must not outlive the request. */
+struct cordon_admin_trial_order {
+    const struct cordon_settings *settings;
+    char backend[64], subject[32];
+    int cancel_fd;
+    char **pairs; /* what is stored with the form's changes in it, NAME=VALUE */
+};
+
+/* Reads what is stored, with the changes over it. INVALID: together they are no settings. On success free with _done.
+ */
+int cordon_admin_trial_order(const struct cordon_http_request *request, const char *backend,
+                             const struct cordon_admin_changes *changes, struct cordon_admin_trial_order *ret,
+                             struct cordon_error *err);
+void cordon_admin_trial_order_done(struct cordon_admin_trial_order *order);
+
+/* What is told of a test while it happens: "probing", "connected" (the backend is there, and policy lets the program
+ * run), then the run's events, with step NULL. */
+struct cordon_admin_trial_watch {
+    void (*tell)(void *context, const char *step, const struct cordon_event *event);
+    void *context;
+};
+
+/* Runs the test program with the order's settings, which count for the calling thread alone. What went wrong is in
+ * ret->message. watch: may be NULL. */
+void cordon_admin_trial_run(const struct cordon_admin_trial_order *order, const struct cordon_admin_trial_watch *watch,
+                            struct cordon_admin_trial *ret);
 void cordon_admin_trial_done(struct cordon_admin_trial *trial);
+/* Its members, into an object that was begun. */
+void cordon_admin_trial_write(const struct cordon_admin_trial *trial, struct cordon_json *json);
+
+/* trial_stream.c: replies with the test as lines of JSON while it happens. Takes what is in order in any case. */
+int cordon_admin_trial_stream(struct cordon_http_request *request, struct cordon_admin_trial_order *order,
+                              struct cordon_error *err);
 
 #endif

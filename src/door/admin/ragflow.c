@@ -156,16 +156,21 @@ static int reply_test(struct cordon_http_request *request, const struct cordon_a
 int cordon_admin_test_post(struct cordon_http_request *request, struct cordon_error *err)
 {
     struct cordon_admin_changes changes = {0};
+    struct cordon_admin_trial_order order;
     struct cordon_admin_trial trial;
     struct cordon_ragflow_form form;
     int r = read_form(request, &form, &changes, err);
     if (r == 0)
-        r = cordon_admin_trial_run(request, cordon_ragflow_provider_id(form.provider), &changes, &trial, err);
-    if (r == 0) {
-        r = reply_test(request, &trial, err);
-        cordon_admin_trial_done(&trial);
-    }
+        r = cordon_admin_trial_order(request, cordon_ragflow_provider_id(form.provider), &changes, &order, err);
     cordon_admin_changes_done(&changes);
+    if (r < 0)
+        return r;
+    if (cordon_http_accepts(request, "application/x-ndjson")) /* our page does; RAGFlow's does not */
+        return cordon_admin_trial_stream(request, &order, err);
+    cordon_admin_trial_run(&order, NULL, &trial);
+    cordon_admin_trial_order_done(&order);
+    r = reply_test(request, &trial, err);
+    cordon_admin_trial_done(&trial);
     return r;
 }
 
@@ -180,8 +185,9 @@ static const struct cordon_http_route routes[] = {
      "RAGFlow's admin page: saves a provider's fields and chooses it, unless set_active is false.", "ProviderConfig",
      "Envelope", NULL},
     {"POST", "/api/v1/admin/sandbox/test", cordon_admin_test_post, CORDON_HTTP_ADMIN, 1u << 20,
-     "RAGFlow's admin page: runs the test program with the fields as they are given, unsaved.", "ProviderConfig",
-     "Envelope", NULL},
+     "RAGFlow's admin page: runs the test program with the fields as they are given, unsaved. Or a line an event as it "
+     "happens, as for /v1/admin/test.",
+     "ProviderConfig", "Envelope", "TrialEvent"},
 };
 
 static const struct cordon_http_schema schemas[] = {

@@ -63,17 +63,42 @@ static void tell_outcome(struct cordon_admin_trial *trial, const struct cordon_a
         (void)snprintf(trial->message + n, sizeof trial->message - (size_t)n, " | %s", outcome->message);
 }
 
+static void tell(const struct cordon_admin_trial_watch *watch, const char *step, const struct cordon_event *event)
+{
+    if (watch)
+        watch->tell(watch->context, step, event);
+}
+
+static int collect(struct cordon_answer *answer, struct cordon_live *live, const struct cordon_admin_trial_watch *watch,
+                   struct cordon_error *err)
+{
+    struct cordon_event event = {0};
+    while (event.type != CORDON_EVENT_OUTCOME) {
+        int got = cordon_live_next(live, &event, err);
+        if (got <= 0)
+            return got;
+        tell(watch, NULL, &event);
+        if (cordon_answer_add(answer, &event) < 0)
+            return cordon_fail_errno(err, -ENOMEM, "collecting the test's output");
+    }
+    return 0;
+}
+
 static int run_it(const struct cordon_settings *settings, const struct cordon_run_request *run,
-                  struct cordon_admin_trial *trial, struct cordon_error *err)
+                  const struct cordon_admin_trial_watch *watch, struct cordon_admin_trial *trial,
+                  struct cordon_error *err)
 {
     struct cordon_live *live = NULL;
     struct cordon_answer *answer = NULL;
     int r = cordon_answer_new(&run->request.limits, &answer);
     if (r < 0)
         return cordon_fail_errno(err, r, "starting the test");
+    tell(watch, "probing", NULL);
     r = cordon_live_open(settings, run, &live, err);
-    if (r == 0)
-        r = cordon_answer_collect(answer, live, err);
+    if (r == 0) {
+        tell(watch, "connected", NULL);
+        r = collect(answer, live, watch, err);
+    }
     if (r == 0)
         tell_outcome(trial, answer);
     cordon_live_close(live);
@@ -81,39 +106,58 @@ static int run_it(const struct cordon_settings *settings, const struct cordon_ru
     return r;
 }
 
-static void run_here(const struct cordon_http_request *request, const char *backend, struct cordon_admin_trial *ret)
+static int run_here(const struct cordon_admin_trial_order *order, const struct cordon_admin_trial_watch *watch,
+                    struct cordon_admin_trial *ret, struct cordon_error *err)
 {
-    const struct cordon_doors *doors = request->context;
     struct cordon_run_request run;
-    struct cordon_error err = {0};
-    *ret = (struct cordon_admin_trial){.output = CORDON_BUF_INIT(16384), .errors = CORDON_BUF_INIT(16384)};
-    cordon_run_request_init(doors->settings, CORDON_DOOR_NATIVE, &run);
+    cordon_run_request_init(order->settings, CORDON_DOOR_NATIVE, &run);
     run.request.language = "python";
     run.request.code = (struct cordon_bytes){program, sizeof program - 1};
     run.request.arguments = (struct cordon_bytes){"{}", 2};
     run.request.limits.timeout_ms = TIMEOUT_MS;
-    run.request.cancel_fd = request->fd;
-    (void)snprintf(run.backend, sizeof run.backend, "%s", backend);
-    (void)snprintf(run.subject, sizeof run.subject, "%s", request->subject); /* the sizes agree */
-    if (run_it(doors->settings, &run, ret, &err) < 0)
-        tell_error(ret, &err);
+    run.request.cancel_fd = order->cancel_fd;
+    memcpy(run.backend, order->backend, sizeof run.backend); /* the sizes agree */
+    memcpy(run.subject, order->subject, sizeof run.subject);
+    int r = run_it(order->settings, &run, watch, ret, err);
     cordon_run_request_done(&run);
+    return r;
 }
 
-int cordon_admin_trial_run(const struct cordon_http_request *request, const char *backend,
-                           const struct cordon_admin_changes *changes, struct cordon_admin_trial *ret,
-                           struct cordon_error *err)
+void cordon_admin_trial_run(const struct cordon_admin_trial_order *order, const struct cordon_admin_trial_watch *watch,
+                            struct cordon_admin_trial *ret)
+{
+    struct cordon_error err = {0};
+    *ret = (struct cordon_admin_trial){.output = CORDON_BUF_INIT(16384), .errors = CORDON_BUF_INIT(16384)};
+    int r = cordon_settings_trial_begin(order->settings, (const char *const *)order->pairs, &err);
+    if (r == 0)
+        r = run_here(order, watch, ret, &err);
+    if (r < 0)
+        tell_error(ret, &err);
+    cordon_settings_trial_end();
+}
+
+int cordon_admin_trial_order(const struct cordon_http_request *request, const char *backend,
+                             const struct cordon_admin_changes *changes, struct cordon_admin_trial_order *ret,
+                             struct cordon_error *err)
 {
     const struct cordon_doors *doors = request->context;
-    char **pairs = NULL;
-    int r = cordon_admin_pairs(doors->store, changes, &pairs, err);
-    if (r == 0)
-        r = cordon_settings_trial_begin(doors->settings, (const char *const *)pairs, err);
-    if (r == 0)
-        run_here(request, backend, ret);
+    *ret = (struct cordon_admin_trial_order){.settings = doors->settings, .cancel_fd = request->fd};
+    (void)snprintf(ret->backend, sizeof ret->backend, "%s", backend);
+    memcpy(ret->subject, request->subject, sizeof ret->subject); /* the sizes agree */
+    int r = cordon_admin_pairs(doors->store, changes, &ret->pairs, err);
+    if (r < 0)
+        return r;
+    r = cordon_settings_trial_begin(doors->settings, (const char *const *)ret->pairs, err);
     cordon_settings_trial_end();
-    cordon_admin_pairs_free(pairs);
+    if (r < 0)
+        cordon_admin_trial_order_done(ret);
     return r;
+}
+
+void cordon_admin_trial_order_done(struct cordon_admin_trial_order *order)
+{
+    cordon_admin_pairs_free(order->pairs);
+    order->pairs = NULL;
 }
 
 void cordon_admin_trial_done(struct cordon_admin_trial *trial)
@@ -122,26 +166,35 @@ void cordon_admin_trial_done(struct cordon_admin_trial *trial)
     cordon_buf_done(&trial->errors);
 }
 
-static int reply(struct cordon_http_request *request, const struct cordon_admin_trial *trial, struct cordon_error *err)
+void cordon_admin_trial_write(const struct cordon_admin_trial *trial, struct cordon_json *json)
+{
+    cordon_json_key(json, "passed");
+    cordon_json_bool(json, trial->passed);
+    cordon_json_key(json, "message");
+    cordon_json_text(json, trial->message);
+    cordon_json_key(json, "cause");
+    cordon_json_text(json, trial->cause);
+    cordon_json_key(json, "exit_code");
+    cordon_json_int(json, trial->exit_code);
+    cordon_json_key(json, "total_ms");
+    cordon_json_ms(json, trial->total_us);
+    cordon_json_key(json, "stdout");
+    cordon_json_bytes(json, trial->output.data ? trial->output.data : "", trial->output.size);
+    cordon_json_key(json, "stderr");
+    cordon_json_bytes(json, trial->errors.data ? trial->errors.data : "", trial->errors.size);
+}
+
+static int reply(struct cordon_http_request *request, struct cordon_admin_trial_order *order, struct cordon_error *err)
 {
     struct cordon_buf body = CORDON_BUF_INIT(1u << 20);
     struct cordon_json json = {.buf = &body};
+    struct cordon_admin_trial trial;
+    cordon_admin_trial_run(order, NULL, &trial);
     cordon_json_object_begin(&json);
-    cordon_json_key(&json, "passed");
-    cordon_json_bool(&json, trial->passed);
-    cordon_json_key(&json, "message");
-    cordon_json_text(&json, trial->message);
-    cordon_json_key(&json, "cause");
-    cordon_json_text(&json, trial->cause);
-    cordon_json_key(&json, "exit_code");
-    cordon_json_int(&json, trial->exit_code);
-    cordon_json_key(&json, "total_ms");
-    cordon_json_ms(&json, trial->total_us);
-    cordon_json_key(&json, "stdout");
-    cordon_json_bytes(&json, trial->output.data ? trial->output.data : "", trial->output.size);
-    cordon_json_key(&json, "stderr");
-    cordon_json_bytes(&json, trial->errors.data ? trial->errors.data : "", trial->errors.size);
+    cordon_admin_trial_write(&trial, &json);
     cordon_json_object_end(&json);
+    cordon_admin_trial_done(&trial);
+    cordon_admin_trial_order_done(order);
     return cordon_admin_reply(request, &body, err);
 }
 
@@ -149,7 +202,7 @@ static int reply(struct cordon_http_request *request, const struct cordon_admin_
 int cordon_admin_trial_post(struct cordon_http_request *request, struct cordon_error *err)
 {
     struct cordon_admin_changes changes = {0};
-    struct cordon_admin_trial trial;
+    struct cordon_admin_trial_order order;
     struct cordon_value body, values;
     char backend[64], field[80];
     int r = cordon_admin_body(request, &body, err);
@@ -160,11 +213,10 @@ int cordon_admin_trial_post(struct cordon_http_request *request, struct cordon_e
                 ? cordon_admin_changes_read(&values, &changes, field, err)
                 : cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "values must be an object of names and values");
     if (r == 0)
-        r = cordon_admin_trial_run(request, backend, &changes, &trial, err);
-    if (r == 0) {
-        r = reply(request, &trial, err);
-        cordon_admin_trial_done(&trial);
-    }
+        r = cordon_admin_trial_order(request, backend, &changes, &order, err);
     cordon_admin_changes_done(&changes);
-    return r;
+    if (r < 0)
+        return r;
+    bool stream = cordon_http_accepts(request, "application/x-ndjson");
+    return stream ? cordon_admin_trial_stream(request, &order, err) : reply(request, &order, err);
 }

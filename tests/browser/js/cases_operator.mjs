@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Backends elsewhere, what is measured of them, kept guests and their terminal, and what a viewer may. */
+import http from 'node:http';
 import { check, config, goTo, logIn, open, TITLES, until } from './browser.mjs';
 
 async function choose(page, id, fields) {
@@ -41,6 +42,20 @@ async function openTerminal(page) {
   await page.waitForSelector('.screen:has-text("$")');
 }
 
+/* An executor manager that is healthy, and answers a run only when `answer` is called. */
+async function heldManager() {
+  const held = [], tell = (response, body) => response.end(JSON.stringify(body));
+  const server = http.createServer((request, response) => {
+    request.resume();
+    if (request.method === 'GET') tell(response, { status: 'healthy' });
+    else held.push(response);
+  });
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  const answer = (stdout) => { for (const response of held.splice(0)) tell(response, { status: 'success', stdout, stderr: ATTACK, exit_code: 0, time_used_ms: 1, memory_used_kb: 1, artifacts: [], detail: null }); };
+  const close = () => { server.close(); server.closeAllConnections(); };
+  return { url: `http://127.0.0.1:${server.address().port}`, held, answer, close };
+}
+
 const screen = (page) => page.textContent('.screen');
 
 export const cases = {
@@ -52,6 +67,30 @@ export const cases = {
     check(refusal.includes('FAILED') && refusal.includes('another one'), `the refusal is: ${refusal}`);
     await page.fill('#field-port', String(config.ssh.port));
     check((await testConnection(page, 'good')).includes('PASSED'), 'the right key does not pass');
+  },
+  async 'a test is told while it happens, as text, and can be cancelled'() {
+    const page = await open(), manager = await heldManager(), button = 'button:text-is("Test connection")';
+    try {
+      await logIn(page, config.admin);
+      await choose(page, 'self_managed', { endpoint: manager.url });
+      await page.click(button);
+      await page.waitForSelector('main pre[role=log]:has-text("is there")');
+      await until(page, 'the program was not sent', async () => manager.held.length === 1);
+      check(await page.locator('main form .banner.good, main form .banner.bad').count() === 0, 'an outcome is shown before there is one');
+      check(await page.isDisabled(button), 'a second test can be begun');
+      await page.click('button:text-is("Cancel test")');
+      await page.waitForSelector('main .banner.warn:has-text("Cancelled")');
+      check(await page.locator('button:text-is("Cancel test")').count() === 0, 'what was cancelled can be cancelled');
+      await page.click(button);
+      await until(page, 'the program was not sent again', async () => manager.held.length === 2);
+      manager.answer(`TEST_PASSED\n${ATTACK}`);
+      await page.waitForSelector('main .banner.good:has-text("Test PASSED")');
+      const log = await page.textContent('main pre[role=log]');
+      check(/Looking for .*is there.*program runs.*TEST_PASSED/s.test(log) && log.split(ATTACK).length === 3, `the log is: ${log}`);
+      await onlyText(page, 'Sandbox');
+    } finally {
+      manager.close();
+    }
   },
   async 'self_managed at a second daemon: test, save, run, see the chart'() {
     const page = await open();
