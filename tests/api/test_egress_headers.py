@@ -332,6 +332,7 @@ def test_it_outlives_the_gateway_and_can_be_replaced(lab, host_backend):
             """A gateway that was just started may still be looking for its guests, and says so."""
             answers, mark = [], lab.mark()
             assert host.wait_for(lambda: answers.append(made.request("POST", path + "/exec", fetch)) or answers[-1].status != 503, 20)
+            assert answers[-1].status == 200, (answers[-1], made.log()[-2500:])
             ran = answers[-1].json()
             return ran["stdout"], [key for _, key in keys(lab, mark)]
 
