@@ -290,3 +290,35 @@ def test_what_it_does_not_offer_is_said_so(guest):
 def test_runs_in_it(guest):
     answer = guest.run("print(6 * 7)\nopen('artifacts/a.txt', 'w').write('kept')")
     assert answer["stdout"] == "42\n" and answer["outcome"]["cause"] == "exited", answer
+
+
+def test_a_guest_whose_service_is_not_reached_after_a_restart_is_found_later(daemon, proxy):
+    """A failure says nothing of the sandbox, which lives, and costs: it is no tombstone."""
+    for how in ("status_500", "status_404", "wrong_json"):
+        with Guest(daemon, backend="createos") as guest:
+            guest.put("kept", b"mine")
+            proxy.where, proxy.how = r"GET /v1/sandboxes\?limit", how
+            os.kill(daemon.role("gateway"), signal.SIGKILL)
+            assert daemon.wait_ready()
+            vain = host.wait_for(lambda: "in vain" in (told := guest.call("GET", "/files?path=kept")).body.decode() and told, 60)
+            proxy.how = None
+            assert vain and vain.status == 503 and vain.headers["Retry-After"], (how, vain)
+            assert guest.show()["state"] == "running", how
+            assert host.wait_for(lambda: guest.call("GET", "/files?path=kept").status == 200, 120), (how, guest.show())
+
+
+def test_a_use_while_it_is_being_paused_does_not_undo_that(guest, proxy):
+    """The service has paused it, which takes us a second to hear: a program that is refused meanwhile (409) wakes nothing."""
+    before, answers = len(proxy.requests), []
+    asked = lambda verb: [path for method, path, *_ in proxy.requests[before:] if method == "POST" and path.endswith(verb)]
+    proxy.where, proxy.how = "GET /v1/sandboxes/[^/?]+ ", "late"
+    thread = threading.Thread(target=lambda: answers.append(guest.call("POST", "/pause", {})))
+    thread.start()
+    assert host.wait_for(lambda: asked("/pause"), 60)
+    used = guest.call("POST", "/exec", {"command": ["true"]})
+    thread.join(60)
+    proxy.how = None
+    assert answers[0].status == 200 and guest.show()["state"] == "paused"
+    assert not asked("/resume"), used
+    guest.good("POST", "/resume", {})
+    assert guest.exec(["echo", "on"])["stdout"] == "on\n"

@@ -146,14 +146,18 @@ bool cordon_createos_gone(const char *status)
     return strcmp(status, "destroying") == 0 || strcmp(status, "destroyed") == 0 || strcmp(status, "failed") == 0;
 }
 
-/* One page of sandboxes: 1 found, with its status; 0 not on it; *count: how many were on it. */
-static int look_through(const struct cordon_value *data, const char *name, char id[80], char status[24], size_t *count)
+/* One page of sandboxes: 1 found, with its status; 0 not on it; *count: how many were on it; negative: it is none. */
+static int look_through(const struct cordon_value *data, const char *name, char id[80], char status[24], size_t *count,
+                        struct cordon_error *err)
 {
     struct cordon_value list = *data, key, item;
     char other[80];
     (void)cordon_value_member(data, "data", &list); /* newer servers have the list with its pages in one more object */
+    if (list.kind != CORDON_VALUE_ARRAY)            /* which is not to be taken for one without the sandbox */
+        return cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE,
+                           "CreateOS: looking for a sandbox was answered with something that is no list");
     struct cordon_value_walk walk = cordon_value_walk(&list);
-    for (*count = 0; list.kind == CORDON_VALUE_ARRAY && cordon_value_next(&walk, &key, &item); ++*count) {
+    for (*count = 0; cordon_value_next(&walk, &key, &item); ++*count) {
         if (item.kind != CORDON_VALUE_OBJECT || !cordon_value_text(&item, "name", other, sizeof other) ||
             strcmp(other, name) != 0 || !cordon_value_text(&item, "status", status, 24) ||
             cordon_createos_gone(status) || !cordon_value_text(&item, "id", id, 80) || !cordon_createos_id_ok(id))
@@ -180,7 +184,7 @@ int cordon_createos_named(const char *name, uint64_t deadline_us, char id[80], c
         (void)snprintf(path, sizeof path, "/v1/sandboxes?limit=%d&offset=%u", PAGE, page * PAGE); /* fits */
         r = cordon_createos_ask(&call, path, "looking for a sandbox", &answer, &data, err);
         if (r == 0)
-            r = look_through(&data, name, id, status, &count);
+            r = look_through(&data, name, id, status, &count, err);
         cordon_buf_done(&answer.body);
     }
     return r != 0 ? (r < 0 ? r : 0)

@@ -64,7 +64,7 @@ static void look(struct cordon_remote_kept *kept)
     struct cordon_guest_handle *guest = (struct cordon_guest_handle *)kept; /* its first member */
     int r = ask_status(guest->id, status, &err);
     if (r == -ENOENT)
-        cordon_remote_kept_set(kept, CORDON_GUEST_IS_GONE);
+        cordon_remote_kept_lost(kept);
     else if (r < 0)
         cordon_log(CORDON_LOG_WARN, "a sandbox could not be asked for", "backend", "createos", "sandbox", guest->id,
                    "error", err.message, NULL);
@@ -112,11 +112,13 @@ int cordon_createos_guest_refused(struct cordon_guest_handle *guest, const char 
     return own.code;
 }
 
+/* Looked at last: whether that is a pause of ours, which nobody but a resume of ours ends. */
 bool cordon_createos_guest_woke(struct cordon_guest_handle *guest, unsigned status)
 {
     char now[24];
-    return status == 409 && cordon_remote_kept_condition(&guest->kept) == CORDON_GUEST_IS_RUNNING &&
-           ask_status(guest->id, now, NULL) == 0 && (strcmp(now, "paused") == 0 || strcmp(now, "pausing") == 0) &&
+    return status == 409 && ask_status(guest->id, now, NULL) == 0 &&
+           (strcmp(now, "paused") == 0 || strcmp(now, "pausing") == 0) &&
+           cordon_remote_kept_condition(&guest->kept) == CORDON_GUEST_IS_RUNNING &&
            change(guest, "resume", "running", NULL) == 0;
 }
 
@@ -229,13 +231,15 @@ int cordon_createos_guest_destroy(struct cordon_guest_handle *guest, struct cord
     return r;
 }
 
+static int call_pause(struct cordon_remote_kept *kept, struct cordon_error *err)
+{
+    return change((struct cordon_guest_handle *)kept, "pause", "paused", err); /* its first member */
+}
+
 int cordon_createos_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err)
 {
     (void)how; /* the service has one way: its memory is kept, nothing runs */
-    int r = change(guest, "pause", "paused", err);
-    if (r == 0)
-        cordon_remote_kept_set(&guest->kept, CORDON_GUEST_IS_PAUSED);
-    return r;
+    return cordon_remote_kept_pause(&guest->kept, call_pause, err);
 }
 
 int cordon_createos_guest_resume(struct cordon_guest_handle *guest, struct cordon_error *err)

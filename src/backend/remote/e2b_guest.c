@@ -60,7 +60,7 @@ static int refused(const struct cordon_e2b_kind *kind, const char *what, const s
     return cordon_remote_refused(kind->service, what, answer->status, &answer->body, err);
 }
 
-/* 404: gone. Anything else is tried again in a third of a lifetime. */
+/* 404: gone, but for one that is being paused. Anything else is tried again in a third of a lifetime. */
 void cordon_e2b_guest_renew(struct cordon_remote_kept *kept)
 {
     char body[64];
@@ -71,7 +71,7 @@ void cordon_e2b_guest_renew(struct cordon_remote_kept *kept)
     (void)snprintf(body, sizeof body, "{\"timeout\":%llu}", (unsigned long long)life_s(guest->kind)); /* fits */
     int r = about(guest->kind, &box, "POST", "/timeout", body, CALL_US, &answer, &err);
     if (r == 0 && answer.status == 404)
-        cordon_remote_kept_set(kept, CORDON_GUEST_IS_GONE);
+        cordon_remote_kept_lost(kept);
     else if (r == 0 && answer.status / 100 != 2)
         r = refused(guest->kind, "renewing a sandbox's lifetime", &answer, &err);
     cordon_buf_done(&answer.body);
@@ -178,10 +178,14 @@ static int find(const struct cordon_e2b_kind *kind, const char *id, struct cordo
     call.retry = CORDON_HTTP_RETRY_SAFE;
     int r = cordon_http_exchange(&call, &answer, err);
     *box->id = '\0';
+    /* A list that is not had is none without the sandbox. */
     if (r == 0 && answer.status != 200)
-        r = refused(kind, "looking for a sandbox", &answer, err);
-    if (r == 0 && cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) == 0 &&
-        root.kind == CORDON_VALUE_ARRAY) {
+        r = cordon_remote_refused(kind->service, "looking for a sandbox", answer.status, &answer.body, err);
+    if (r == 0 && (cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) < 0 ||
+                   root.kind != CORDON_VALUE_ARRAY))
+        r = cordon_fail(err, -EBADMSG, CORDON_ERROR_INFRASTRUCTURE,
+                        "%s: looking for a sandbox was answered with something that is no list", kind->service->title);
+    if (r == 0) {
         struct cordon_value_walk walk = cordon_value_walk(&root);
         if (cordon_value_next(&walk, &key, &item) && item.kind == CORDON_VALUE_OBJECT)
             (void)cordon_value_text(&item, "sandboxID", box->id, sizeof box->id);
@@ -234,19 +238,23 @@ int cordon_e2b_guest_destroy(struct cordon_guest_handle *guest, struct cordon_er
     return r;
 }
 
-int cordon_e2b_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err)
+static int call_pause(struct cordon_remote_kept *kept, struct cordon_error *err)
 {
     struct cordon_http_answer answer;
+    struct cordon_guest_handle *guest = (struct cordon_guest_handle *)kept; /* its first member */
     struct cordon_e2b_box box = cordon_e2b_guest_box(guest, false);
-    (void)how; /* the service has one way: its memory is kept, nothing runs */
     int r = about(guest->kind, &box, "POST", "/pause", "{}", PAUSE_US, &answer, err);
     if (r == 0 && answer.status / 100 != 2 && answer.status != 409) /* 409: it is */
         r = refused(guest->kind, "pausing a sandbox", &answer, err);
-    if (r == 0)
-        cordon_remote_kept_set(&guest->kept, CORDON_GUEST_IS_PAUSED);
     cordon_buf_done(&answer.body);
     explicit_bzero(&box, sizeof box);
     return r;
+}
+
+int cordon_e2b_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err)
+{
+    (void)how; /* the service has one way: its memory is kept, nothing runs */
+    return cordon_remote_kept_pause(&guest->kept, call_pause, err);
 }
 
 int cordon_e2b_guest_resume(struct cordon_guest_handle *guest, struct cordon_error *err)

@@ -25,6 +25,24 @@ void cordon_remote_kept_set(struct cordon_remote_kept *guest, enum cordon_guest_
         (void)eventfd_write(guest->gone_fd, 1); /* one that was written to stays readable */
 }
 
+void cordon_remote_kept_lost(struct cordon_remote_kept *guest)
+{
+    int running = CORDON_GUEST_IS_RUNNING;
+    if (atomic_compare_exchange_strong(&guest->condition, &running, (int)CORDON_GUEST_IS_GONE))
+        cordon_remote_kept_set(guest, CORDON_GUEST_IS_GONE);
+}
+
+int cordon_remote_kept_pause(struct cordon_remote_kept *guest,
+                             int (*call)(struct cordon_remote_kept *guest, struct cordon_error *err),
+                             struct cordon_error *err)
+{
+    cordon_remote_kept_set(guest, CORDON_GUEST_IS_PAUSED);
+    int r = call(guest, err);
+    if (r < 0)
+        cordon_remote_kept_set(guest, CORDON_GUEST_IS_RUNNING);
+    return r;
+}
+
 enum cordon_guest_condition cordon_remote_kept_condition(const struct cordon_remote_kept *guest)
 {
     return (enum cordon_guest_condition)atomic_load(&guest->condition);

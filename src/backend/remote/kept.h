@@ -45,6 +45,13 @@ int cordon_remote_kept_enter(struct cordon_remote_keeper *keeper, struct cordon_
 void cordon_remote_kept_done(struct cordon_remote_kept *guest);
 
 void cordon_remote_kept_set(struct cordon_remote_kept *guest, enum cordon_guest_condition condition);
+/* A look found nothing: gone, unless it was paused meanwhile, when there may be nothing to find. */
+void cordon_remote_kept_lost(struct cordon_remote_kept *guest);
+/* Pausing by that call: PAUSED before it begins (what it races is not to believe, or undo, what it does), RUNNING again
+ * when it fails. */
+int cordon_remote_kept_pause(struct cordon_remote_kept *guest,
+                             int (*call)(struct cordon_remote_kept *guest, struct cordon_error *err),
+                             struct cordon_error *err);
 enum cordon_guest_condition cordon_remote_kept_condition(const struct cordon_remote_kept *guest);
 
 /* Which part of a file is wanted. */
