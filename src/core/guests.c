@@ -10,8 +10,6 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "core/registry.h"
-
 struct cordon_guests cordon_guests = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoll = -1, .wake = -1};
 const char cordon_guests_all[] = "", cordon_guests_look[] = "";
 
@@ -173,14 +171,13 @@ int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct 
 {
     int r = 0;
     cordon_guests_lock();
-    struct cordon_guest_item *item = id ? cordon_guest_item_find(id) : NULL;
+    struct cordon_guest_item *item = id ? cordon_guest_item_find_sought(id, tenant) : NULL;
     if (!item || item->making || !cordon_guest_item_is_of(item, tenant))
         r = not_found(id ? id : "", err);
     else if (item->gone && !also_gone)
         r = cordon_guest_say_gone(item, err);
     else if (!item->gone && !item->handle)
-        r = cordon_fail(err, -EAGAIN, CORDON_ERROR_UNAVAILABLE,
-                        "the guest %s is being looked for after a restart: try again", id);
+        r = cordon_guest_say_sought(item, err);
     if (r == 0) {
         item->uses++;
         item->refs++;
@@ -324,7 +321,7 @@ static int tell(const struct cordon_guest_item *item, struct cordon_guest_info *
 int cordon_guests_info(const char *tenant, const char *id, struct cordon_guest_info **ret, struct cordon_error *err)
 {
     cordon_guests_lock();
-    struct cordon_guest_item *item = id ? cordon_guest_item_find(id) : NULL;
+    struct cordon_guest_item *item = id ? cordon_guest_item_find_sought(id, tenant) : NULL;
     int r = !item || item->making || !cordon_guest_item_is_of(item, tenant) ? not_found(id ? id : "", err)
                                                                             : tell(item, ret, err);
     cordon_guests_unlock();
@@ -335,6 +332,7 @@ int cordon_guests_find(const char *tenant, const char *name, struct cordon_guest
 {
     int r = -ENOENT;
     cordon_guests_lock();
+    cordon_guests_settle();
     for (struct cordon_guest_item *item = cordon_guests.last; item && r == -ENOENT; item = item->previous)
         if (!item->gone && !item->making && *name && item->name && strcmp(item->name, name) == 0 &&
             cordon_guest_item_is_of(item, tenant))
@@ -408,64 +406,6 @@ int cordon_guests_setup(const struct cordon_settings *settings, const struct cor
         r = cordon_guests_watch_start(err);
     cordon_guests.ready = r == 0;
     return r;
-}
-
-/* Pinned: one whose time was over meanwhile is ended as soon as it is found again. */
-static struct cordon_guest_item *next_unadopted(void)
-{
-    struct cordon_guest_item *item = cordon_guests.first;
-    while (item && (item->gone || item->handle || item->making))
-        item = item->next;
-    if (item) {
-        item->uses++;
-        item->refs++;
-    }
-    return item;
-}
-
-static void adopt(struct cordon_guest_item *item)
-{
-    struct cordon_error own = {0};
-    struct cordon_guest_handle *handle = NULL;
-    const struct cordon_backend *backend = NULL;
-    int r = cordon_registry_find(item->backend_name, "the guest's backend", &backend, &own);
-    if (r == 0 && !backend->guest_adopt)
-        r = cordon_fail(&own, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED, "its backend finds no guest again");
-    if (r == 0)
-        r = backend->guest_adopt(item->id, &handle, &own);
-    cordon_guests_lock();
-    if (r == 0) {
-        item->backend = backend;
-        item->handle = handle;
-        item->paused = backend->guest_condition(handle) == CORDON_GUEST_IS_PAUSED;
-        item->active_us = cordon_guests_now();
-        cordon_guest_item_note(item, "adopted", "the gateway was restarted");
-    } else {
-        char reason[256];
-        (void)snprintf(reason, sizeof reason, "it was not there any more after a restart of the daemon (%.150s)",
-                       own.message);
-        cordon_guest_item_end(item, "daemon", reason);
-    }
-    cordon_guests_unlock();
-    if (r == 0)
-        cordon_guest_network_restore(item);
-    if (r == 0)
-        (void)cordon_guests_watch_add(item); /* without, its end shows at its next use */
-    cordon_guest_save(item);
-}
-
-void cordon_guests_adopt(void)
-{
-    for (;;) {
-        cordon_guests_lock();
-        struct cordon_guest_item *item = next_unadopted();
-        cordon_guests_unlock();
-        if (!item)
-            break;
-        adopt(item);
-        cordon_guest_unpin(item);
-    }
-    cordon_guests_watch_wake();
 }
 
 void cordon_guests_done(void)

@@ -10,6 +10,7 @@
  * and nobody pins it any more.
  *
  * One thread watches (guests_watch.c): it sleeps until the next end of a ttl or of idleness, or until a guest is gone.
+ * A few find the guests of the last gateway again (guests_adopt.c), and are gone when all are found.
  */
 #ifndef CORDON_CORE_GUESTS_INTERNAL_H
 #define CORDON_CORE_GUESTS_INTERNAL_H
@@ -38,6 +39,10 @@ struct cordon_guest_item {
     struct cordon_guest_handle *handle; /* NULL: gone, or not adopted yet */
     bool making;                        /* its place is taken, it is not there yet */
     bool gone;
+    bool seeking;      /* somebody looks for it after a restart (guests_adopt.c) */
+    unsigned tries;    /* to find it again that failed */
+    uint64_t again_us; /* of cordon_now_us: not before */
+    char trouble[160]; /* of the last try; "": none */
     unsigned uses, streams;
     unsigned resting; /* streams that are no activity, nor are the programs that they started */
     unsigned refs;    /* of the item's memory: the table, and pins */
@@ -98,6 +103,13 @@ void cordon_guest_unpin(struct cordon_guest_item *item); /* takes the lock */
 int cordon_guest_say_gone(const struct cordon_guest_item *item, struct cordon_error *err);
 /* Marks it gone, once. The registry is told by cordon_guest_save, without the lock. */
 void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason);
+
+/* guests_adopt.c; with the lock held but for the last, which they give up while they wait */
+/* As cordon_guest_item_find, but one of the tenant's that is looked for after a restart is waited for, 5 s at most. */
+struct cordon_guest_item *cordon_guest_item_find_sought(const char *id, const char *tenant);
+void cordon_guests_settle(void); /* the same for all of them */
+int cordon_guest_say_sought(const struct cordon_guest_item *item, struct cordon_error *err);
+void cordon_guests_adopt_stop(void); /* `stopping` is set; waits for tries under way */
 
 /* guests_network.c */
 /* Is what a new guest is to reach well-formed? Told before it is judged. */

@@ -271,6 +271,7 @@ int cordon_guests_create(const struct cordon_guest_create *create, struct cordon
     if (!item)
         return cordon_fail_errno(err, -ENOMEM, "make a guest");
     cordon_guests_lock();
+    cordon_guests_settle(); /* what is no more takes no place */
     r = check_free(item, err);
     if (r == 0) {
         item->uses++; /* pinned: it may end, by its ttl or by who finds it in a list, before it is told */

@@ -256,6 +256,7 @@ void cordon_guests_watch_stop(void)
     if (!cordon_guests.ready)
         return;
     __atomic_store_n(&cordon_guests.stopping, true, __ATOMIC_RELEASE);
+    cordon_guests_adopt_stop();
     cordon_guests_watch_wake();
     (void)pthread_join(cordon_guests.watcher, NULL); /* it was started */
     cordon_close(&cordon_guests.epoll);

@@ -268,9 +268,9 @@ static void take_warden(struct gateway *self)
         cordon_log_error("no connection to the warden", &err);
     if (self->ready)
         return;
-    cordon_guests_adopt();
     self->ready = true;
     (void)send(CORDON_ROLE_CONTROL, "R", 1, MSG_NOSIGNAL); /* a supervisor that is gone takes us along */
+    cordon_guests_adopt();
 }
 
 /* From the supervisor: a connection to a new warden. False: the supervisor is gone. */

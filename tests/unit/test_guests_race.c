@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -15,9 +16,11 @@
 
 #define ADOPTED "abcd0123456789abcdef"
 
+#define BOUND_MS 30000
+
 struct cordon_guest_handle {
     int gone_fd;
-    bool gone, released;
+    atomic_bool gone, released;
 };
 
 static struct cordon_guest_handle handle;
@@ -38,7 +41,8 @@ static struct {
 
 static int take_handle(struct cordon_guest_handle **ret)
 {
-    handle = (struct cordon_guest_handle){.gone_fd = eventfd(0, EFD_CLOEXEC)};
+    handle.gone_fd = eventfd(0, EFD_CLOEXEC);
+    handle.gone = handle.released = false;
     *ret = &handle;
     return 0;
 }
@@ -57,8 +61,8 @@ static int adopt(const char *id, struct cordon_guest_handle **ret, struct cordon
 
 static void release(struct cordon_guest_handle *guest)
 {
-    guest->released = true;
     (void)close(guest->gone_fd);
+    guest->released = true;
 }
 
 static int destroy(struct cordon_guest_handle *guest, struct cordon_error *e)
@@ -260,6 +264,8 @@ static void one_that_ends_while_it_is_adopted(void **state)
     (void)state;
     start(&registry);
     cordon_guests_adopt();
+    for (int waited = 0; !handle.released && waited < BOUND_MS; waited += 10)
+        (void)poll(NULL, 0, 10);
     check_end();
 }
 
