@@ -437,6 +437,18 @@ def test_many_interrupts(own):
     assert own.run("1").value["text"] == "1"
 
 
+def test_an_interrupt_of_the_first_cell():
+    """It may meet a context that still reads its sources, and ends the cell all the same."""
+    for _ in range(40):
+        context = Context("python")
+        try:
+            context.send("while True: print('x')")
+            context.interrupt()
+            assert context.collect(20).error
+        finally:
+            context.close()
+
+
 def test_interrupts_at_a_cells_end(own):
     """One that comes when the cell ends either ends it or does nothing; what follows is not met by it."""
     quick = "pass" if own.ready["language"] == "python" else "undefined"

@@ -49,7 +49,7 @@ AWAIT, COROUTINE = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, 0x80
 
 sources = globals().get("sources", {})
 # number: of the cell that runs, 0 between cells. armed: an interrupt raises. sending: but not now. early: it came when the
-# cell had not begun.
+# cell had not begun. reading: a cell has come, and is not armed yet.
 state = types.SimpleNamespace(pid=os.getpid(), thread=_thread.get_ident(), number=0, last=0, armed=False, sending=False,
                               interrupted=False, early=False,
                               reading=False, idle=[], idle_size=0, idle_lost=0, raw={}, poller=None,
@@ -234,7 +234,7 @@ def on_interrupt(number, frame):
     if os.getpid() != state.pid:
         raise KeyboardInterrupt
     if not state.armed:
-        state.early = not state.number and (state.reading or bool(select.select([channel], [], [], 0)[0]))
+        state.early |= state.reading or not state.number and bool(select.select([channel], [], [], 0)[0])
         return
     if not state.sending:
         state.interrupted = False
@@ -326,11 +326,12 @@ def run_cell(number, code, environment):
     signal.signal(signal.SIGINT, on_interrupt)
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
-    state.number, state.interrupted, state.reading = number, False, False
+    state.number, state.interrupted = number, False
     failed = None
     try:
         try:
             state.armed = True
+            state.reading = False
             if state.early:
                 raise KeyboardInterrupt
             emit_kept()
@@ -346,6 +347,7 @@ def run_cell(number, code, environment):
         failed = error
     restore_environment(before)
     done = {"number": number, **({"error": describe(failed)} if failed else {})}
+    state.reading = False
     state.last, state.number, state.early = number, 0, False
     send_object(DONE, done)
 
@@ -490,9 +492,10 @@ def wait_for_frame():
         finally:
             state.loop.remove_reader(CHANNEL)
         break
-    state.early = state.reading = False
     header = read_exactly(HEADER)
     state.reading = header[0] == CELL
+    if header[0] == SYNC:
+        state.early = False  # it was for a cell that has ended
     return header[0], read_exactly(int.from_bytes(header[4:], "little"))
 
 
@@ -500,7 +503,7 @@ def run_guarded(number, code, environment):
     try:
         run_cell(number, code, environment)
     except KeyboardInterrupt as error:  # two of them at once; the cell's end is not told yet
-        state.armed, state.number = False, 0
+        state.armed, state.reading, state.number, state.early = False, False, 0, False
         send_object(DONE, {"number": number, "error": describe(error)})
 
 
