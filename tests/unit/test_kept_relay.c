@@ -186,19 +186,23 @@ static size_t hear_writes(struct bench *bench, size_t size)
     return heard;
 }
 
+static void send_all(int fd, const char *data, size_t size)
+{
+    for (size_t sent = 0; sent < size;) {
+        struct pollfd ready = {.fd = fd, .events = POLLOUT};
+        assert_int_equal(poll(&ready, 1, PATIENCE_MS), 1);
+        ssize_t n = send(fd, data + sent, size - sent, MSG_NOSIGNAL);
+        sent += n > 0 ? (size_t)n : 0;
+    }
+}
+
 static void what_a_caller_wrote_who_left_goes_in_first(void **state)
 {
     static char data[CORDON_KEPT_WRITE_MAX + 5000];
     struct bench *bench = *state;
     uint16_t id;
     int fd = connected(bench, &id);
-    size_t sent = 0;
-    while (sent < sizeof data) {
-        struct pollfd ready = {.fd = fd, .events = POLLOUT};
-        assert_int_equal(poll(&ready, 1, PATIENCE_MS), 1);
-        ssize_t n = send(fd, data + sent, sizeof data - sent, MSG_NOSIGNAL);
-        sent += n > 0 ? (size_t)n : 0;
-    }
+    send_all(fd, data, sizeof data);
     cordon_close(&fd);
     assert_int_equal(hear_writes(bench, CORDON_KEPT_WRITE_MAX), CORDON_KEPT_WRITE_MAX);
     say_taken(bench, id, CORDON_KEPT_WRITE_MAX);
@@ -217,13 +221,7 @@ static void a_server_that_does_not_read_is_given_up_when_its_caller_left(void **
     struct bench *bench = *state;
     uint16_t id;
     int fd = connected(bench, &id);
-    size_t sent = 0;
-    while (sent < sizeof data) {
-        struct pollfd ready = {.fd = fd, .events = POLLOUT};
-        assert_int_equal(poll(&ready, 1, PATIENCE_MS), 1);
-        ssize_t n = send(fd, data + sent, sizeof data - sent, MSG_NOSIGNAL);
-        sent += n > 0 ? (size_t)n : 0;
-    }
+    send_all(fd, data, sizeof data);
     assert_int_equal(hear_writes(bench, CORDON_KEPT_WRITE_MAX), CORDON_KEPT_WRITE_MAX);
     cordon_close(&fd);
     struct pollfd silent = {.fd = bench->agent, .events = POLLIN};

@@ -218,6 +218,17 @@ struct cordon_http_call cordon_remote_call(const struct cordon_run *run, const c
         .method = method, .url = url, .headers = headers, .deadline_us = run->deadline_us, .cancel_fd = run->cancel_fd};
 }
 
+void cordon_remote_write_shell(struct cordon_json *json, const char *command)
+{
+    cordon_json_key(json, "cmd");
+    cordon_json_text(json, "/bin/sh");
+    cordon_json_key(json, "args");
+    cordon_json_array_begin(json);
+    cordon_json_text(json, "-c");
+    cordon_json_text(json, command);
+    cordon_json_array_end(json);
+}
+
 int cordon_remote_stayed(int cancel_fd, struct cordon_error *err)
 {
     return cordon_http_pause(0, cancel_fd, err);

@@ -14,13 +14,7 @@ static void write_exec(const char *command, bool stream, struct cordon_buf *to)
 {
     struct cordon_json json = {.buf = to};
     cordon_json_object_begin(&json);
-    cordon_json_key(&json, "cmd");
-    cordon_json_text(&json, "/bin/sh");
-    cordon_json_key(&json, "args");
-    cordon_json_array_begin(&json);
-    cordon_json_text(&json, "-c");
-    cordon_json_text(&json, command);
-    cordon_json_array_end(&json);
+    cordon_remote_write_shell(&json, command);
     if (stream) {
         cordon_json_key(&json, "stream");
         cordon_json_bool(&json, true);

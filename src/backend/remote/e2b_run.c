@@ -115,13 +115,7 @@ static void write_start(const char *command, struct cordon_buf *to)
     cordon_json_object_begin(&json);
     cordon_json_key(&json, "process");
     cordon_json_object_begin(&json);
-    cordon_json_key(&json, "cmd");
-    cordon_json_text(&json, "/bin/sh");
-    cordon_json_key(&json, "args");
-    cordon_json_array_begin(&json);
-    cordon_json_text(&json, "-c");
-    cordon_json_text(&json, command);
-    cordon_json_array_end(&json);
+    cordon_remote_write_shell(&json, command);
     cordon_json_object_end(&json);
     cordon_json_key(&json, "stdin");
     cordon_json_bool(&json, false);

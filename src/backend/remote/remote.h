@@ -155,6 +155,8 @@ int cordon_remote_reader_next(const struct cordon_run *run, struct cordon_remote
 struct cordon_json;
 /* Writes the member key: an object of "NAME=VALUE" texts. A failure is in json->buf->failed. */
 void cordon_remote_write_env(struct cordon_json *json, const char *key, const char *const *env, size_t count);
+/* The members "cmd" and "args" of a request that runs the command by a shell, in E2B's and CreateOS's JSON. */
+void cordon_remote_write_shell(struct cordon_json *json, const char *command);
 
 /* Appends 's' quoted for sh. */
 void cordon_remote_quote(struct cordon_buf *to, const char *text);
