@@ -38,8 +38,8 @@ def test_a_login_shell_on_a_terminal_of_the_size_asked_for(daemon, guest):
         assert terminal.to("resize", cols=120, rows=40).status == 204
         terminal.type("stty size\r")
         terminal.until(b"40 120")
-        terminal.type("sleep 100\r")
-        terminal.until(b"sleep 100\r\n")
+        terminal.type("(echo in front $((1 + 1)); exec sleep 100)\r")  # the shell's answer, not the terminal's echo
+        terminal.until(b"in front 2")
         terminal.type("\x03exit 7\r")
         end = terminal.end()
         assert (end["type"], end["cause"], end["exit_code"]) == ("exit", "exited", 7), end

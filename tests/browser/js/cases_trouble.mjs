@@ -89,7 +89,8 @@ export const cases = {
     check(await page.inputValue('#field-timeout') === '44', 'it was left');
     await page.check('input[value=ssh]', { force: true });
     await page.click('dialog button:text-is("Stay")');
-    check(await page.isChecked('input[value=local]') && await page.inputValue('#field-timeout') === '44', 'another form was opened');
+    await until(page, 'the choice is put back', () => page.isChecked('input[value=local]'));
+    check(await page.inputValue('#field-timeout') === '44', 'another form was opened');
     await page.click('nav a:text-is("History")');
     await page.click('dialog button:text-is("Leave")');
     await page.waitForSelector('main[data-shown="History"]');
