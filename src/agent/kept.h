@@ -104,7 +104,8 @@ struct cordon_kept_stream {
     pid_t pid;                   /* OF_WORKER; 0: not known (yet), or reaped */
     struct cordon_buf from;      /* of the worker: no whole frame yet */
     unsigned tries;              /* OF_PORT */
-    bool deaf;                   /* OF_PORT: its server reads no more, and may have answered why */
+    bool deaf;                   /* OF_PORT: nothing more goes to its server, which may still answer */
+    bool mute;                   /* OF_PORT: its server sends no more, and may still read */
     uint32_t port;
 };
 

@@ -2,8 +2,8 @@
 /*
  * A connection to a port that code listens on: made here, in the guest's network namespace, and passed to the host. Out
  * of a virtual machine no descriptor can be passed: there the agent relays it. PORT says that it stands; then OUTPUT
- * (stdout) is what the code sends, within the stream's window, and WRITE (stdin) what goes to it; DONE is the code's
- * end.
+ * (stdout) is what the code sends, within the stream's window, and WRITE (stdin) what goes to it; HALF says that the
+ * code sends no more, and DONE that nothing goes either way any more.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -76,7 +76,7 @@ static void hand_over(struct cordon_kept *kept, struct cordon_kept_stream *strea
 
 /* --- relayed --- */
 
-/* Nobody reads what is here, or still comes. */
+/* Nothing more goes in: nobody reads what is here, or still comes. */
 static void drop_input(struct cordon_kept_stream *stream)
 {
     stream->deaf = true;
@@ -105,12 +105,15 @@ static void relay_out(struct cordon_kept *kept, struct cordon_kept_stream *strea
     ssize_t n = recv(stream->fd, payload + 1, room, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0) { /* its end, or that of its program */
+    if (n > 0) {
+        cordon_kept_send(kept, CORDON_FRAME_OUTPUT, stream->id, payload, (uint32_t)(1 + n));
+        stream->window -= 1 + n;
+    } else if (n < 0 || stream->deaf) {
         end_relay(kept, stream);
-        return;
+    } else { /* whether it still reads, only writing to it tells */
+        stream->mute = true;
+        cordon_kept_send(kept, CORDON_FRAME_HALF, stream->id, NULL, 0);
     }
-    cordon_kept_send(kept, CORDON_FRAME_OUTPUT, stream->id, payload, (uint32_t)(1 + n));
-    stream->window -= 1 + n;
 }
 
 static void relay_in(struct cordon_kept_stream *stream)
@@ -128,8 +131,8 @@ static void relay_in(struct cordon_kept_stream *stream)
     }
     if (!stream->in_end[0])
         return;
-    stream->in_end[0] = false;
     (void)shutdown(stream->fd, SHUT_WR); /* what it still sends is read */
+    drop_input(stream);
 }
 
 static void on_relayed(struct cordon_kept *kept, void *object, short events)
@@ -139,7 +142,9 @@ static void on_relayed(struct cordon_kept *kept, void *object, short events)
         return;
     if (events & POLLOUT)
         relay_in(stream);
-    if (stream->fd >= 0 && events & (POLLIN | POLLHUP | POLLERR) && may_read(kept, stream))
+    if (stream->mute && (stream->deaf || events & (POLLHUP | POLLERR)))
+        end_relay(kept, stream);
+    else if (!stream->mute && events & (POLLIN | POLLHUP | POLLERR) && may_read(kept, stream))
         relay_out(kept, stream);
 }
 
@@ -152,8 +157,9 @@ static void begin_relay(struct cordon_kept *kept, struct cordon_kept_stream *str
 static void watch_relay(struct cordon_kept *kept, struct cordon_kept_stream *stream)
 {
     bool writes = !stream->deaf && (stream->in[0].size || stream->in_end[0]);
-    short events = (short)((may_read(kept, stream) ? POLLIN : 0) | (writes ? POLLOUT : 0));
-    if (events) /* else its end would be told again and again, to nobody */
+    bool reads = !stream->mute && may_read(kept, stream);
+    short events = (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
+    if (events || stream->mute) /* else its end would be told again and again, to nobody */
         cordon_kept_watch(kept, stream->fd, events, on_relayed, stream);
 }
 

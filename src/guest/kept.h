@@ -38,6 +38,7 @@ struct cordon_stream {
     uint32_t owed;           /* taken out of the queue, not given back yet */
     uint32_t writable[CORDON_KEPT_WRITES];
     bool began, over; /* over: its last frame is in the queue, or was */
+    bool half;        /* of a connection that is relayed: HALF came */
     bool given;       /* its last event was given out */
     unsigned infos;
     int port_fd;

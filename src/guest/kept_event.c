@@ -266,6 +266,9 @@ int cordon_kept_event(struct cordon_stream *stream, struct cordon_stream_event *
     case CORDON_FRAME_PORT:
         event->type = stream->guest->machine ? CORDON_STREAM_STARTED : CORDON_STREAM_END;
         return 1;
+    case CORDON_FRAME_HALF:
+        event->type = CORDON_STREAM_STDOUT; /* without bytes: there will be none */
+        return 1;
     case CORDON_FRAME_DONE:
         event->type = CORDON_STREAM_END;
         return 1;

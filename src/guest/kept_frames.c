@@ -45,7 +45,7 @@ static uint32_t allowed(const struct cordon_guest_handle *guest, uint32_t kind)
     case CORDON_KEPT_OP_EXECS:
         return BIT(INFO) | BIT(DONE) | BIT(FAILED);
     case CORDON_KEPT_OP_PORT:
-        return BIT(PORT) | BIT(FAILED) | (guest->machine ? BIT(OUTPUT) | BIT(TAKEN) | BIT(DONE) : 0);
+        return BIT(PORT) | BIT(FAILED) | (guest->machine ? BIT(OUTPUT) | BIT(TAKEN) | BIT(HALF) | BIT(DONE) : 0);
     default:
         return BIT(ENTRY) | BIT(DONE) | BIT(FAILED);
     }
@@ -104,6 +104,9 @@ static const char *queue(struct cordon_guest_handle *guest, struct cordon_stream
         return wrong;
     if (stream->kind == CORDON_KEPT_OP_PORT && !stream->began && frame->type != CORDON_FRAME_FAILED)
         return "bytes of a connection that does not stand";
+    if (stream->half && (frame->type == CORDON_FRAME_OUTPUT || frame->type == CORDON_FRAME_HALF))
+        return "bytes behind their end";
+    stream->half = stream->half || frame->type == CORDON_FRAME_HALF;
     stream->over = is_last(guest, frame->type);
     if (cordon_frame_put(&stream->queue, frame->type, frame->exec, frame->payload, frame->length) < 0)
         return "more than can be kept";

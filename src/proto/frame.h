@@ -75,6 +75,7 @@ enum cordon_frame_type {
     CORDON_FRAME_CLOSED,     /* nothing more comes of it: the number is free */
     CORDON_FRAME_TAKEN,      /* u8 enum cordon_stream_to · u32: so many more bytes may be written to it */
     CORDON_FRAME_PORT,       /* with the connected socket as SCM_RIGHTS */
+    CORDON_FRAME_HALF,       /* a connection that is relayed: its server sends no more, and may still read */
     /* a virtual machine to the host */
     CORDON_FRAME_VM_READY = 120, /* warm, and waiting for its lease */
     CORDON_FRAME_VM_LEASED

@@ -250,11 +250,97 @@ static void a_close_does_not_wait_for_a_server_that_does_not_read(void **state)
     cordon_buf_done(&kept.out);
 }
 
+/* --- ends of one direction --- */
+
+static void end_writing(void)
+{
+    static const char payload[8] = {CORDON_CONTROL_END, 0, 0, 0, CORDON_TO_STDIN};
+    cordon_kept_stream_control(&kept, &(struct cordon_frame){.exec = ID, .payload = payload, .length = sizeof payload});
+}
+
+static void hear(int fd, size_t size)
+{
+    char bytes[1000];
+    ssize_t n = 1;
+    for (int i = 0; i < PATIENCE_MS / 20 && size && n != 0; i++) {
+        turn();
+        n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        size -= n > 0 ? (size_t)n : 0;
+    }
+    assert_int_equal(size, 0);
+}
+
+static bool hears_the_end(int fd)
+{
+    char byte;
+    ssize_t n = -1;
+    for (int i = 0; i < PATIENCE_MS / 20 && n < 0; i++) {
+        turn();
+        n = recv(fd, &byte, 1, MSG_DONTWAIT);
+    }
+    return n == 0;
+}
+
+static void a_server_that_sends_no_more_reads_on(void **state)
+{
+    struct cordon_frame frame;
+    int fd = connected();
+    (void)state;
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    (void)expect(CORDON_FRAME_HALF);
+    write_some(1000);
+    hear(fd, 1000);
+    assert_false(find(CORDON_FRAME_DONE, &frame));
+    assert_int_equal(drain_taken(), 1000);
+    end_writing();
+    assert_true(hears_the_end(fd));
+    (void)expect(CORDON_FRAME_DONE);
+    cordon_close(&fd);
+    cordon_kept_streams_drop(&kept);
+    cordon_buf_done(&kept.out);
+}
+
+static void a_caller_that_sends_no_more_reads_on(void **state)
+{
+    struct cordon_frame frame;
+    int fd = connected();
+    (void)state;
+    end_writing();
+    assert_true(hears_the_end(fd));
+    assert_int_equal(send(fd, "answer", 6, MSG_NOSIGNAL), 6);
+    (void)expect(CORDON_FRAME_OUTPUT);
+    assert_false(find(CORDON_FRAME_DONE, &frame));
+    cordon_close(&fd);
+    (void)expect(CORDON_FRAME_DONE);
+    assert_false(find(CORDON_FRAME_HALF, &frame));
+    cordon_kept_streams_drop(&kept);
+    cordon_buf_done(&kept.out);
+}
+
+/* Nobody writes to it any more, so that only its reset tells. */
+static void a_server_that_sent_no_more_and_went_is_told(void **state)
+{
+    int fd = connected();
+    (void)state;
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    (void)expect(CORDON_FRAME_HALF);
+    write_some(1000);
+    for (int i = 0; i < PATIENCE_MS / 20 && drain_taken() < 1000; i++)
+        turn();
+    cordon_close(&fd); /* with bytes that it has not read */
+    (void)expect(CORDON_FRAME_DONE);
+    cordon_kept_streams_drop(&kept);
+    cordon_buf_done(&kept.out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_early_answer_is_read_to_its_end),
         cmocka_unit_test(a_close_does_not_wait_for_a_server_that_does_not_read),
+        cmocka_unit_test(a_server_that_sends_no_more_reads_on),
+        cmocka_unit_test(a_caller_that_sends_no_more_reads_on),
+        cmocka_unit_test(a_server_that_sent_no_more_and_went_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,6 +263,42 @@ static void an_early_answer_reaches_the_caller_whose_bytes_nobody_takes(void **s
     cordon_close(&fd);
 }
 
+static ssize_t get(int fd, char *to, size_t size)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&ready, 1, PATIENCE_MS), 1);
+    return recv(fd, to, size, MSG_DONTWAIT);
+}
+
+static void a_caller_may_write_when_its_server_sends_no_more(void **state)
+{
+    static const char payload[] = {CORDON_OUTPUT_STDOUT, 'a', 'b', 'c'};
+    const struct cordon_frame late = {.type = CORDON_FRAME_OUTPUT, .payload = payload, .length = sizeof payload};
+    struct bench *bench = *state;
+    char text[16];
+    uint16_t id;
+    int fd = connected(bench, &id);
+    say(bench, CORDON_FRAME_OUTPUT, id, payload, sizeof payload);
+    say(bench, CORDON_FRAME_HALF, id, NULL, 0);
+    assert_int_equal(get(fd, text, sizeof text), 3);
+    assert_int_equal(get(fd, text, sizeof text), 0);
+    for (int i = 0; i < 2; i++) {
+        send_all(fd, "more", 4);
+        assert_int_equal(hear_writes(bench, 4), 4);
+        say_taken(bench, id, 4);
+    }
+    assert_int_equal(relays(bench), 1);
+    struct cordon_frame behind = late;
+    behind.exec = id;
+    (void)pthread_mutex_lock(&bench->guest->lock);
+    assert_non_null(cordon_kept_take_frame(bench->guest, &behind));
+    (void)pthread_mutex_unlock(&bench->guest->lock);
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    assert_int_equal(hear(bench).type, CORDON_FRAME_CONTROL);
+    expect_close(bench, id);
+    cordon_close(&fd);
+}
+
 static void connections_leave_streams_to_others(void **state)
 {
     struct bench *bench = *state;
@@ -355,6 +391,7 @@ int main(void)
         ROW(what_a_caller_wrote_who_left_goes_in_first),
         ROW(a_server_that_does_not_read_is_given_up_when_its_caller_left),
         ROW(an_early_answer_reaches_the_caller_whose_bytes_nobody_takes),
+        ROW(a_caller_may_write_when_its_server_sends_no_more),
         ROW(connections_leave_streams_to_others),
         ROW(nothing_is_written_to_a_paused_machine),
         ROW(small_frames_are_taken_out_without_a_move_of_all),
