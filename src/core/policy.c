@@ -137,8 +137,8 @@ static int check_egress(const struct question *q)
                       name, q->backend);
     if (q->request->network && !q->caps.network)
         return refuse(q,
-                      "the request asks for the network (%s is true) and the backend %s can give none; a request "
-                      "without network would be accepted",
+                      "the request asks for the network (%s is true) and the backend %s can give none here "
+                      "(`cordon doctor` tells what is lacking); a request without network would be accepted",
                       name, q->backend);
     return 0;
 }

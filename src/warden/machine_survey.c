@@ -33,6 +33,7 @@
 #define SURVEY_US 60000000u
 #define FILES 3
 #define TSC_NS 20000000
+#define NOT_MEASURED (-ENODATA) /* the network, where machines can't run anyway */
 
 /* --- the child --- */
 
@@ -233,7 +234,7 @@ static int read_image(struct work *work)
 
 _Noreturn void cordon_machine_survey_main(const struct cordon_warden *warden, int folder, int sock)
 {
-    static struct cordon_machine_survey found;
+    static struct cordon_machine_survey found = {.network = NOT_MEASURED};
     struct work work = {.ret = &found, .folder = folder, .files = {-1, -1, -1}};
     int r = find_accel(&work, &warden->config);
     if (r == 0)
@@ -259,13 +260,14 @@ static void answer_askers(struct cordon_machines *machines)
     machines->asker_count = 0;
 }
 
+/* What was not measured is not declared. */
 static void set_network(struct cordon_machines *machines)
 {
     const struct cordon_machine_survey *found = &machines->found;
     machines->warden->abilities &= ~(uint32_t)CORDON_ABLE_MACHINE_NETWORK;
     if (found->network == 0)
         machines->warden->abilities |= CORDON_ABLE_MACHINE_NETWORK;
-    else
+    else if (found->network != NOT_MEASURED)
         cordon_log(machines->warden->config.oneshot ? CORDON_LOG_DEBUG : CORDON_LOG_WARN,
                    "machines can have no network device", "tried", found->network_stage, "error",
                    strerror(-found->network), NULL);
@@ -298,7 +300,7 @@ static void forget_files(struct cordon_machines *machines)
 
 static void fail(struct cordon_machines *machines, int status, const char *why)
 {
-    machines->found = (struct cordon_machine_survey){.status = status};
+    machines->found = (struct cordon_machine_survey){.status = status, .network = NOT_MEASURED};
     (void)snprintf(machines->found.why, sizeof machines->found.why, "%s", why);
     forget_files(machines);
     settle(machines);

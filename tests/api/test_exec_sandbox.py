@@ -173,3 +173,15 @@ def test_what_the_image_lacks_is_not_started(tmp_path, vm_image):
     with Daemon(vm_image=copy, allow_software_emulation=True, min_isolation="none") as daemon:
         answer = daemon.post({"code": "pass", "language": "python", **BACKEND}, timeout=PATIENCE)
         assert answer.status == 503 and "root.erofs is not what its manifest.json says" in answer.error()[1], answer
+
+
+def test_no_network_is_declared_where_machines_can_not_run():
+    """Nothing was measured there."""
+    with Daemon(vm_image="/nonexistent/vm", allow_software_emulation=True, allow_network=True, min_isolation="none") as daemon:
+        row = next(row for row in daemon.get("/v1/backends").json()["backends"] if row["name"] == "exec-sandbox")
+        able = row["capabilities"]
+        assert not any(able[name] for name in ("network", "domain_allowlist", "egress_headers")), row
+        assert able["deny_all_egress"], row
+        for network, words in ((True, "can give none here"), (False, "there is no image for virtual machines in /nonexistent/vm")):
+            answer = daemon.post({"code": "pass", "language": "python", "network": network, **BACKEND})
+            assert answer.status >= 400 and words in answer.error()[1], answer
