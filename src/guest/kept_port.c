@@ -3,7 +3,8 @@
  * A connection to a port of a virtual machine, which no descriptor leaves: bytes go through its channel, as a program's
  * do, and a thread of its own passes them on to a pair of sockets, of which the caller has one. Each end waits for the
  * other: what the caller does not read is not asked for, and what the machine does not take in is not read of the
- * caller. Each direction has an end of its own, as a connection of TCP. What a caller that closed its socket has written goes in yet, for LEFT_MS at most.
+ * caller. Each direction has an end of its own, as a connection of TCP. What a caller that closed its socket has
+ * written goes in yet, for LEFT_MS at most.
  */
 #include <errno.h>
 #include <poll.h>
