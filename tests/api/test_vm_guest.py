@@ -72,13 +72,15 @@ def main(a, b):
     print("to stderr", file=sys.stderr)
     open("artifacts/made.txt", "w").write("made")
     import numpy, pandas, os
+    held = b"x" * (8 << 20)
     return {"sum": a + b, "numpy": int(numpy.arange(4).sum()), "env": os.environ["GIVEN"], "file": __file__}
 """, stdin=b"typed", arguments={"a": 1, "b": 2}, files={"put.txt": b"put"}, env=["GIVEN=yes"], artifacts=True, ready=False)
     assert (out.how, out.status) == (0, 0), out
     assert out.stdout == b"to stdout typed put\n" and out.stderr == b"to stderr\n"
     assert out.result == {"sum": 3, "numpy": 6, "env": "yes", "file": "/home/user/main.py"}
     assert out.artifacts == {"made.txt": b"made"}
-    assert out.cpu_us > 0 and out.peak > 1 << 20 and out.oom_kills == 0 and out.left == 0
+    # Of what was warm before the lease nothing is the run's own: without what it holds on to, it may need 256 KiB or megabytes.
+    assert out.cpu_us > 0 and 8 << 20 <= out.peak < 64 << 20 and out.oom_kills == 0 and out.left == 0, out
 
 
 @pytest.mark.long
