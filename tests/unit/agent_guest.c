@@ -179,9 +179,9 @@ void agent_guest_start(struct agent_guest *guest, const struct agent_options *op
     (void)close(filter);
     struct pollfd parked = {.fd = ready[0], .events = POLLIN};
     char byte[2];
-    assert_int_equal(poll(&parked, 1, 30000), 1); /* one byte when the interpreter waits, then its end */
+    assert_int_equal(poll(&parked, 1, 60000), 1); /* one byte when the interpreter waits, then its end */
     assert_int_equal(read(ready[0], byte, sizeof byte), 1);
-    assert_int_equal(poll(&parked, 1, 30000), 1);
+    assert_int_equal(poll(&parked, 1, 60000), 1);
     assert_int_equal(read(ready[0], byte, sizeof byte), 0);
     (void)close(ready[0]);
 }
@@ -200,7 +200,7 @@ void agent_guest_stop(struct agent_guest *guest)
 {
     int status;
     (void)close(guest->channel); /* which ends the guest */
-    for (int i = 0; i < 10000; i++) {
+    for (int i = 0; i < 60000; i++) {
         pid_t pid = waitpid(guest->pid, &status, WNOHANG);
         if (pid == guest->pid) {
             remove_tree(guest->dir);
@@ -315,7 +315,7 @@ void agent_guest_finish(struct agent_guest *guest, const struct agent_options *o
     struct cordon_frame frame;
     memset(run, 0, sizeof *run);
     run->out[0].max = run->out[1].max = run->result.max = run->error.max = 64u << 20;
-    while (!run->exited && agent_guest_next(guest, &frame, 30000) == 1) {
+    while (!run->exited && agent_guest_next(guest, &frame, 60000) == 1) {
         if (frame.type == CORDON_FRAME_STARTED)
             run->started = 1;
         if (frame.type == CORDON_FRAME_STDOUT || frame.type == CORDON_FRAME_STDERR) {
@@ -338,6 +338,21 @@ void agent_guest_finish(struct agent_guest *guest, const struct agent_options *o
         }
     }
     run->took_us = cordon_now_us() - start;
+}
+
+void agent_guest_hear(struct agent_guest *guest, const char *text)
+{
+    struct cordon_frame frame;
+    size_t heard = 0, length = strlen(text);
+    while (heard < length) {
+        assert_int_equal(agent_guest_next(guest, &frame, 60000), 1);
+        if (frame.type != CORDON_FRAME_STDOUT)
+            continue;
+        assert_true(frame.length <= length - heard);
+        assert_memory_equal(frame.payload, text + heard, frame.length);
+        heard += frame.length;
+        grant(guest, 1, frame.length);
+    }
 }
 
 void agent_guest_run(struct agent_guest *guest, const struct agent_options *options, const char *code,

@@ -52,6 +52,8 @@ void agent_guest_put(struct agent_guest *guest, const char *path, const char *da
 int agent_guest_next(struct agent_guest *guest, struct cordon_frame *frame, int timeout_ms);
 /* Reads up to EXIT or an ERROR, granting credit as it comes. */
 void agent_guest_finish(struct agent_guest *guest, const struct agent_options *options, struct agent_run *run);
+/* Reads until the program has printed `text`, which is then in no run. */
+void agent_guest_hear(struct agent_guest *guest, const char *text);
 /* start, exec, finish; the guest still has to be stopped. */
 void agent_guest_run(struct agent_guest *guest, const struct agent_options *options, const char *code,
                      struct agent_run *run);

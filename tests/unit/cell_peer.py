@@ -104,11 +104,11 @@ class Context:
         for name, file in known["parts"].items():
             boot += frame(SOURCE, name.encode() + b"\0" + source(language, file))
         self.channel.sendall(boot)
-        kind, payload = self.read_frame(20)
+        kind, payload = self.read_frame()
         assert kind == READY, (kind, payload)
         self.ready = json.loads(payload)
 
-    def read_frame(self, timeout=20):
+    def read_frame(self, timeout=40):
         end = time.monotonic() + timeout
         while True:
             if len(self.buffer) >= 8:
@@ -123,7 +123,7 @@ class Context:
             if self.channel in readable:
                 data = self.channel.recv(1 << 18)
                 if not data:
-                    raise Died(self.child.wait(timeout=10))
+                    raise Died(self.child.wait(timeout=30))
                 self.buffer += data
             elif not os.read(self.raw[1][0], 65536):
                 os.close(self.raw[1][0])
@@ -136,7 +136,7 @@ class Context:
         payload += b"".join(field(FIELD_ENV, item.encode()) for item in environment)
         self.channel.sendall(frame(CELL, payload))
 
-    def collect(self, timeout=30):
+    def collect(self, timeout=40):
         ran, parts, end = Ran(), b"", time.monotonic() + timeout
         while ran.done is None:
             kind, payload = self.read_frame(max(0, end - time.monotonic()))
@@ -154,7 +154,7 @@ class Context:
                 raise AssertionError(kind)
         return ran
 
-    def run(self, code, timeout=30, environment=()):
+    def run(self, code, timeout=40, environment=()):
         self.send(code, environment)
         return self.collect(timeout)
 

@@ -16,7 +16,7 @@ struct cordon_request request_of(const char *code)
         .struct_size = sizeof(struct cordon_request),
         .language = "python",
         .code = {code, strlen(code)},
-        .limits = {.timeout_ms = 5000,
+        .limits = {.timeout_ms = 60000,
                    .memory_bytes = 256u << 20,
                    .stdout_bytes = 1u << 20,
                    .stderr_bytes = 1u << 20,

@@ -172,7 +172,7 @@ enum cordon_guest_condition condition(const char *id, char cause[16])
 
 bool is_within(const char *id, enum cordon_guest_condition wanted, char cause[16])
 {
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 6000; i++) {
         if (condition(id, cause) == wanted)
             return true;
         (void)poll(NULL, 0, 10);
@@ -203,7 +203,7 @@ void drain(struct cordon_live_stream *stream, struct result *result)
     struct cordon_stream_event event;
     bool ended = false;
     int r;
-    while ((r = cordon_guests_next(stream, 20000, &event, &ended, &err)) == 1 && !take(result, &event))
+    while ((r = cordon_guests_next(stream, 60000, &event, &ended, &err)) == 1 && !take(result, &event))
         continue;
     ok(r);
     assert_int_equal(r, 1);
@@ -251,7 +251,7 @@ void put(const char *id, const char *path, const char *data, size_t size)
     ok(cordon_guests_write(stream, CORDON_TO_FILE, data, size, &err));
     ok(cordon_guests_control(stream, CORDON_CONTROL_END, CORDON_TO_FILE, &err));
     int r;
-    while ((r = cordon_guests_next(stream, 20000, &event, &ended, &err)) == 1)
+    while ((r = cordon_guests_next(stream, 60000, &event, &ended, &err)) == 1)
         if (event.type == CORDON_STREAM_ENTRY)
             assert_int_equal(event.entry->size, size);
     ok(r);
@@ -269,7 +269,7 @@ int get(const char *id, const char *path, struct cordon_buf *to)
     int r = cordon_guests_open(tenant, id, &operation, &stream, &err);
     if (r < 0)
         return r;
-    while ((r = cordon_guests_next(stream, 20000, &event, &ended, &err)) == 1)
+    while ((r = cordon_guests_next(stream, 60000, &event, &ended, &err)) == 1)
         if (event.type == CORDON_STREAM_DATA)
             assert_int_equal(cordon_buf_append(to, event.data.data, event.data.size), 0);
     cordon_guests_close(stream);

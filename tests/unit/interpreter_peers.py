@@ -117,7 +117,7 @@ class Pipes:
         for fd in (self.ready, self.stdout, self.stderr):
             os.close(fd)
 
-    def wait_ready(self, timeout=20):
+    def wait_ready(self, timeout=40):
         for expected in (b"1", b""):  # one byte, then the end
             readable, _, _ = select.select([self.ready], [], [], timeout)
             assert readable and os.read(self.ready, 2) == expected, "the driver did not park"
@@ -169,7 +169,7 @@ class FreshDriver:
     def run(self, code, stdin=b"", timeout=30, **options):
         self.pipes.wait_ready()
         outcome = self.pipes.run(job(code, **options), stdin, timeout)
-        outcome.status = self.child.wait(timeout=10)
+        outcome.status = self.child.wait(timeout=30)
         self.close()
         return outcome
 
@@ -257,7 +257,7 @@ class Guest:
                 continue
         raise AssertionError("the guest's process 1 is not there")
 
-    def status(self, timeout=10):
+    def status(self, timeout=30):
         self.control.settimeout(timeout)
         return struct.unpack("<ii", self.control.recv(8))[1]
 
@@ -311,7 +311,7 @@ class Zygote:
         with open(path, "w") as file:
             file.write(source.replace("    settle()\n", text + "\n    settle()\n"))
 
-    def reply(self, timeout=10):
+    def reply(self, timeout=30):
         self.control.settimeout(timeout)
         version, seq, status, _, stage = struct.unpack("<IIiI32s", self.control.recv(64))
         assert version == 1
@@ -345,6 +345,6 @@ class Zygote:
 
     def close(self):
         self.control.close()
-        self.child.wait(timeout=10)
+        self.child.wait(timeout=30)
         os.close(self.filter)
         shutil.rmtree(self.dir, ignore_errors=True)

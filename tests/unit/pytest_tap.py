@@ -20,10 +20,10 @@ class Tap:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item):
         def expired(*_):
-            raise TimeoutError("the test took longer than 60 s")
+            raise TimeoutError("the test took longer than 120 s")
 
         signal.signal(signal.SIGALRM, expired)
-        signal.alarm(60)
+        signal.alarm(120)
         yield
         signal.alarm(0)
 

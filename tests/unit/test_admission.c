@@ -27,7 +27,7 @@ static struct cordon_admission now(void)
 
 static void wait_until_waiting(uint64_t count)
 {
-    for (int i = 0; i < 5000 && now().waiting != count; i++)
+    for (int i = 0; i < 20000 && now().waiting != count; i++)
         usleep(1000);
     assert_int_equal(now().waiting, count);
 }
@@ -119,7 +119,7 @@ static void the_wait_ends(void **state)
     uint64_t start_us = cordon_now_us();
     assert_true(cordon_admission_enter(-1, &err) < 0);
     uint64_t took_us = cordon_now_us() - start_us;
-    assert_true(took_us >= 1000000 && took_us < 2000000);
+    assert_true(took_us >= 1000000 && took_us < 15000000);
     assert_int_equal(err.kind, CORDON_ERROR_BUSY);
     assert_non_null(strstr(err.message, "CORDON_QUEUE_TIMEOUT_S"));
     assert_int_equal(now().waiting, 0);

@@ -26,7 +26,7 @@ static void collect(struct agent_guest *guest, const struct cordon_exec_limits *
     assert_int_equal(cordon_exec_limits_put(&request, limits), 0);
     agent_guest_send(guest, CORDON_FRAME_COLLECT, request.data, (uint32_t)request.size);
     cordon_buf_done(&request);
-    while (!done && agent_guest_next(guest, &frame, 30000) == 1) {
+    while (!done && agent_guest_next(guest, &frame, 60000) == 1) {
         struct cordon_field field;
         size_t at = 0;
         if (frame.type == CORDON_FRAME_ARTIFACT_DATA)

@@ -273,27 +273,39 @@ def test_much_output_of_a_child(python):
     assert len(python.run("import os; os.system('head -c 3000000 /dev/zero | tr \"\\\\0\" x'); None").out) == 3_000_000
 
 
-def test_output_between_cells_comes_with_the_next(own):
+def until_there(path):
+    """Waits for what a context does by itself, between cells."""
+    end = time.monotonic() + 40
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} was not made"
+        time.sleep(.01)
+    path.unlink()
+
+
+def test_output_between_cells_comes_with_the_next(own, tmp_path):
+    done = tmp_path / "done"
     if own.ready["language"] == "python":
         own.run("import threading, time\nt = threading.Thread(target=lambda: (time.sleep(.1), print('late')))\nt.start()")
         assert own.run("t.join()").out == "late\n"
-        own.run("t = threading.Thread(target=lambda: (time.sleep(.1), print('x' * 200_000)))\nt.start()")
-        time.sleep(.5)
+        own.run(f"t = threading.Thread(target=lambda: (time.sleep(.1), print('x' * 200_000), open('{done}', 'w').close()))\nt.start()")
+        until_there(done)
         ran = own.run("t.join()")
     else:
-        own.run("setTimeout(() => console.log('late'), 50); undefined")
-        time.sleep(.3)
+        own.run(f"const done = () => require('fs').writeFileSync('{done}', '')\nsetTimeout(() => {{ console.log('late'); done() }}, 50); undefined")
+        until_there(done)
         assert own.run("undefined").out == "late\n"
-        own.run("setTimeout(() => console.log('x'.repeat(200_000)), 50); undefined")
-        time.sleep(.3)
+        own.run("setTimeout(() => { console.log('x'.repeat(200_000)); done() }, 50); undefined")
+        until_there(done)
         ran = own.run("undefined")
     assert len(ran.out) == 65536 and "134465 bytes that were printed between cells were dropped" in ran.err
 
 
-def test_tasks_go_on_between_cells(python):
+def test_tasks_go_on_between_cells(python, tmp_path):
+    done = tmp_path / "done"
     python.run("import asyncio\nticks = []\nasync def tick():\n    for i in range(5):\n        await asyncio.sleep(.02); ticks.append(i)\n"
+               f"    open('{done}', 'w').close()\n"
                "task = asyncio.ensure_future(tick()) if False else asyncio.get_event_loop().create_task(tick())\nawait asyncio.sleep(0)")
-    time.sleep(.4)
+    until_there(done)
     assert python.run("ticks").value["text"] == "[0, 1, 2, 3, 4]"
 
 
@@ -375,13 +387,13 @@ def test_what_ends_a_context(own):
     codes = {"python": "import os; os._exit(7)", "javascript": "process.reallyExit(7)"}
     own.send(codes[own.ready["language"]])
     with pytest.raises(Died) as died:
-        own.collect(10)
+        own.collect()
     assert died.value.args[0] == (7 if own.ready["language"] == "python" else -signal.SIGKILL)
 
 
 def test_the_channels_end_ends_a_context(own):
     own.channel.shutdown(1)
-    assert own.child.wait(timeout=10) is not None
+    assert own.child.wait(timeout=30) is not None
 
 
 PYTHON_LOOPS = ["while True: pass", "while True: print('x' * 50)", "import time; time.sleep(100)",
@@ -396,7 +408,7 @@ def test_python_interrupt(python, code):
     python.send(code)
     time.sleep(.2)
     python.interrupt()
-    assert python.collect(10).error["name"] == "KeyboardInterrupt"
+    assert python.collect().error["name"] == "KeyboardInterrupt"
     assert python.run("survivor").value["text"] == "1"
 
 
@@ -413,7 +425,7 @@ def test_javascript_interrupt(js, code):
     js.send(code)
     time.sleep(.2)
     js.interrupt()
-    assert js.collect(10).error["name"] == "Interrupted"
+    assert js.collect().error["name"] == "Interrupted"
     ran = js.run("console.log('again'); survivor")
     assert ran.value["text"] == "1" and ran.out.endswith("again\n")
 
@@ -432,7 +444,7 @@ def test_many_interrupts(own):
         own.send(flood)
         time.sleep(.002 * (i % 10))
         own.interrupt()
-        ran = own.collect(10)
+        ran = own.collect()
         assert ran.done["number"] == own.number and ran.error
     assert own.run("1").value["text"] == "1"
 
@@ -444,7 +456,7 @@ def test_an_interrupt_of_the_first_cell():
         try:
             context.send("while True: print('x')")
             context.interrupt()
-            assert context.collect(20).error
+            assert context.collect().error
         finally:
             context.close()
 
@@ -457,7 +469,7 @@ def test_interrupts_at_a_cells_end(own):
         if i % 3:
             time.sleep(.0002 * (i % 7))
         own.interrupt()
-        ran = own.collect(10)
+        ran = own.collect()
         assert ran.done["number"] == own.number and (ran.error is None or ran.error["name"] in ("KeyboardInterrupt", "Interrupted"))
     time.sleep(.1)
     assert own.run("1").value["text"] == "1"
@@ -478,7 +490,7 @@ def test_latency(own):
         own.run("1+1")
         times.append(time.monotonic() - start)
     print(f"cell 1+1 over the channel alone: p50 {sorted(times)[100] * 1000:.2f} ms")
-    assert sorted(times)[100] < .1  # a hundred times what it takes: no measure, only a fault
+    assert sorted(times)[100] < 1  # a thousand times what it takes: no measure, only a fault
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ static void expect_violation(struct script *script, const struct cordon_request 
     script_run(script, request, false, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_INFRASTRUCTURE);
     assert_non_null(strstr(seen.outcome.message, what));
-    assert_true(seen.took_us < 4000000);
+    assert_true(seen.took_us < 20000000);
     seen_done(&seen);
 }
 
@@ -129,7 +129,7 @@ static void violations_while_collecting_lose_no_outcome(void **state)
         script_run(&script, &request, false, &seen);
         assert_int_equal(seen.outcome.cause, CORDON_CAUSE_EXITED);
         assert_string_equal(seen.files.data, "good=;(all others)!the guest violated its protocol;");
-        assert_true(seen.took_us < 4000000);
+        assert_true(seen.took_us < 20000000);
         seen_done(&seen);
     }
 }
@@ -160,7 +160,7 @@ static void lost_agent_is_no_timeout(void **state)
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_INFRASTRUCTURE);
     assert_string_equal(seen.out[0].data, "partial");
     assert_non_null(strstr(seen.outcome.message, "guest ended before"));
-    assert_true(seen.took_us < 4000000);
+    assert_true(seen.took_us < 20000000);
     seen_done(&seen);
 }
 
@@ -177,7 +177,7 @@ static void silent_agent_is_a_timeout_all_the_same(void **state)
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_TIMEOUT);
     assert_string_equal(seen.out[0].data, "partial");
     assert_string_equal(seen.files.data, "(all others)!the guest's agent did not answer in time;");
-    assert_true(seen.took_us >= 200000 && seen.took_us < 4000000);
+    assert_true(seen.took_us >= 200000 && seen.took_us < 20000000);
     seen_done(&seen);
 }
 
@@ -202,10 +202,12 @@ static void chattering_agent_is_a_timeout_all_the_same(void **state)
     (void)signal(SIGPIPE, SIG_IGN);
     script_start(&script);
     int channel = dup(script.channel[1]);
+    assert_int_equal(cordon_write_full(channel, script.frames.data, script.frames.size), 0); /* the hello comes first */
+    script.frames.size = 0;
     assert_int_equal(pthread_create(&thread, NULL, chatter, &channel), 0);
     script_run(&script, &request, false, &seen);
     assert_int_equal(seen.outcome.cause, CORDON_CAUSE_TIMEOUT);
-    assert_true(seen.took_us < 4000000);
+    assert_true(seen.took_us < 20000000);
     seen_done(&seen);
     (void)pthread_join(thread, NULL);
     (void)close(channel);

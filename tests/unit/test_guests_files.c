@@ -69,7 +69,7 @@ static void trees(void **state)
     struct result result = run_operation(id, &make);
     assert_int_equal(result.exit.exit_code, 0);
     ok(cordon_guests_open(tenant, id, &list, &stream, &err));
-    while ((r = cordon_guests_next(stream, 20000, &event, &ended, &err)) == 1)
+    while ((r = cordon_guests_next(stream, 60000, &event, &ended, &err)) == 1)
         count += event.type == CORDON_STREAM_ENTRY;
     ok(r);
     assert_int_equal(count, 5); /* d, loop, 1, d/e, d/2 */
@@ -77,7 +77,7 @@ static void trees(void **state)
     list.path = "w";
     list.entries = 1000;
     ok(cordon_guests_open(tenant, id, &list, &stream, &err));
-    for (count = 0; (r = cordon_guests_next(stream, 20000, &event, &ended, &err)) == 1;)
+    for (count = 0; (r = cordon_guests_next(stream, 60000, &event, &ended, &err)) == 1;)
         count += event.type == CORDON_STREAM_ENTRY;
     assert_int_equal(r, -E2BIG);
     assert_int_equal(count, 1000);
@@ -103,7 +103,7 @@ static void a_full_disk_is_told(void **state)
     for (int i = 0; i < 100 && r == 0; i++)
         r = cordon_guests_write(stream, CORDON_TO_FILE, chunk, 1 << 20, &err);
     if (r == 0)
-        r = cordon_guests_next(stream, 20000, &event, &ended, &err);
+        r = cordon_guests_next(stream, 60000, &event, &ended, &err);
     assert_int_equal(r, -ENOSPC);
     assert_int_equal(err.kind, CORDON_ERROR_TOO_LARGE);
     cordon_guests_close(stream);
@@ -125,10 +125,10 @@ static void watches(void **state)
     struct cordon_stream_event event;
     bool ended, created = false, written = false, removed = false;
     ok(cordon_guests_open(tenant, id, &operation, &stream, &err));
-    assert_int_equal(cordon_guests_next(stream, 10000, &event, &ended, &err), 1);
+    assert_int_equal(cordon_guests_next(stream, 60000, &event, &ended, &err), 1);
     assert_int_equal(event.type, CORDON_STREAM_WATCHING);
     (void)run(id, "echo x > seen/d/f; rm seen/d/f; mkdir seen/end");
-    while (cordon_guests_next(stream, 10000, &event, &ended, &err) == 1) {
+    while (cordon_guests_next(stream, 60000, &event, &ended, &err) == 1) {
         created = created || (event.change == CORDON_CHANGE_CREATE && strcmp(event.name, "d/f") == 0);
         written = written || (event.change == CORDON_CHANGE_WRITE && strcmp(event.name, "d/f") == 0);
         removed = removed || (event.change == CORDON_CHANGE_REMOVE && strcmp(event.name, "d/f") == 0);

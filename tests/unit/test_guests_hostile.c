@@ -22,7 +22,7 @@ static void floods_hold_up_nobody_else(void **state)
     for (size_t i = 0; i < 3; i++)
         ok(cordon_guests_open(tenant, id, &operation, &streams[i], &err));
     for (int i = 0; i < 2000; i++) /* one is read, the others are full */
-        assert_int_equal(cordon_guests_next(streams[0], 10000, &event, &ended, &err), 1);
+        assert_int_equal(cordon_guests_next(streams[0], 60000, &event, &ended, &err), 1);
     assert_string_equal(run(other, "echo neighbour").out, "neighbour\n");
     assert_string_equal(run(id, "echo itself").out, "itself\n");
     for (size_t i = 0; i < 3; i++)
@@ -48,7 +48,7 @@ static void a_file_that_becomes_a_link_shows_nothing_more(void **state)
     struct cordon_stream_event event;
     bool ended;
     ok(cordon_guests_open(tenant, id, &operation, &stream, &err));
-    assert_int_equal(cordon_guests_next(stream, 10000, &event, &ended, &err), 1);
+    assert_int_equal(cordon_guests_next(stream, 60000, &event, &ended, &err), 1);
     for (int i = 0; i < 40; i++) {
         struct cordon_buf got = CORDON_BUF_INIT(1 << 20);
         if (get(id, "f", &got) == 0 && got.size)
@@ -73,7 +73,7 @@ static void processes_may_be_used_up(void **state)
     bool ended, changed;
     int r = 0;
     ok(cordon_guests_open(tenant, id, &operation, &stream, &err));
-    assert_int_equal(cordon_guests_next(stream, 10000, &event, &ended, &err), 1);
+    assert_int_equal(cordon_guests_next(stream, 60000, &event, &ended, &err), 1);
     for (int i = 0; i < 50 && r >= 0; i++) {
         r = file(id, CORDON_OP_STAT, ".", NULL, NULL);
         (void)poll(NULL, 0, 20);
@@ -82,7 +82,7 @@ static void processes_may_be_used_up(void **state)
     cordon_guests_close(stream);
     uint64_t before = cordon_now_us();
     ok(cordon_guests_destroy(tenant, id, &changed, &err));
-    assert_true(changed && cordon_now_us() - before < 5000000);
+    assert_true(changed && cordon_now_us() - before < 60000000);
     free(id);
 }
 

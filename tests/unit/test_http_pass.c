@@ -163,7 +163,7 @@ static int connect_client(void)
 {
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
-    const struct timeval limit = {.tv_sec = 10};
+    const struct timeval limit = {.tv_sec = 60};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
@@ -323,7 +323,7 @@ static void an_upgrade_is_two_streams(void **state)
     receive(fd, answer, sizeof answer, NULL); /* until the other side has ended, too */
     (void)close(fd);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    for (int i = 0; i < 500 && finished == before; i++)
+    for (int i = 0; i < 6000 && finished == before; i++)
         (void)usleep(10000);
     assert_int_equal(finished, before + 1);
 }

@@ -124,7 +124,7 @@ def test_agent_that_goes_ends_the_parked_driver():
     driver = FreshDriver("python")
     driver.pipes.wait_ready()
     driver.pipes.driver.close()
-    assert driver.child.wait(timeout=5) == 0
+    assert driver.child.wait(timeout=30) == 0
     os.close(driver.pipes.stdin)
     driver.pipes.close()
 

@@ -176,9 +176,10 @@ class Thing:
     def __del__(self): print('destructor')
 thing = Thing(); plain = open('out.txt', 'w'); plain.write('kept')
 atexit.register(print, 'atexit')
-threading.Thread(target=lambda: (time.sleep(.1), print('thread'))).start()
+said = threading.Event()
+threading.Thread(target=lambda: (said.wait(), time.sleep(.1), print('thread'))).start()
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-print('main')
+print('main'); said.set()
 """)
     assert outcome.out.split() == ["main", "thread", "atexit", "destructor"] and outcome.exit == 0
 

@@ -244,7 +244,7 @@ static void *run_whole(void *arg)
 static void wait_until_waiting(uint64_t count)
 {
     struct cordon_admission now = {0};
-    for (int i = 0; i < 5000 && now.waiting != count; i++, usleep(1000))
+    for (int i = 0; i < 20000 && now.waiting != count; i++, usleep(1000))
         cordon_admission_read(&now);
     assert_int_equal(now.waiting, count);
 }

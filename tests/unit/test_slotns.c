@@ -87,7 +87,7 @@ static void fresh_one_is_clean(void **state)
 /* Netlink sockets are counted for some milliseconds after their end. */
 static bool clean_soon(const struct cordon_slotns *ns)
 {
-    for (int i = 0; i < 100 && !cordon_slotns_clean(ns); i++)
+    for (int i = 0; i < 2000 && !cordon_slotns_clean(ns); i++)
         (void)usleep(10000);
     return cordon_slotns_clean(ns);
 }
@@ -208,7 +208,7 @@ static int connect_to(const struct sockaddr *to, socklen_t size, int listener)
     int guest = socket(to->sa_family, SOCK_STREAM, 0), ours = -1;
     if (guest < 0 || connect(guest, to, size) < 0)
         return 4;
-    for (int i = 0; i < 100 && ours < 0; i++) {
+    for (int i = 0; i < 2000 && ours < 0; i++) {
         ours = accept(listener, NULL, NULL);
         if (ours < 0)
             (void)usleep(10000);

@@ -67,7 +67,7 @@ static void a_timer_ends_a_wait(void **state)
     uint64_t begin = cordon_now_us();
     cordon_timer_arm(&loop, &a.timer, 3000);
     assert_int_equal(cordon_loop_turn(&loop, -1), 0);
-    assert_true(cordon_now_us() - begin < 1000000);
+    assert_true(cordon_now_us() - begin < 20000000);
 }
 
 static struct cordon_source pair[2];
