@@ -166,7 +166,8 @@ if os.fork() == 0:
     os.setsid()
     for number in range(10**8, 10**9):
         for fd in fds: os.pwrite(fd, b'%d' % number, 0)
-time.sleep(0.3)
+while not os.pread(fds[-1], 1, 0): time.sleep(0.01)
+time.sleep(0.1)  # it goes on
 os._exit(0)
 """,
         artifacts=True,

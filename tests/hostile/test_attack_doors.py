@@ -110,7 +110,7 @@ def test_keys_of_others_see_nothing(box, other):
 def test_signed_urls_give_what_they_sign_and_no_more(doors, box, other):
     box.envd("POST", box.files("s.txt"), b"mine", headers={"Content-Type": "application/octet-stream"})
     other.envd("POST", other.files("s.txt"), b"theirs", headers={"Content-Type": "application/octet-stream"})
-    later, past = str(int(time.time()) + 60), str(int(time.time()) - 60)
+    later, past = str(int(time.time()) + 600), str(int(time.time()) - 60)
 
     def get(path="s.txt", method="GET", headers=None, **query):
         target = "/files?" + urllib.parse.urlencode({"path": path, **query})

@@ -277,11 +277,13 @@ for name, action in (('trace', 0x7ff00000), ('kill', 0x80000000)):
 @pytest.mark.smoke
 def test_ptrace_of_a_child(backend):
     answer, said = backend.attack("""
+done, doing = os.pipe()
 pid = os.fork()
 if pid == 0:
     said(traceme=call(N['ptrace'], 0, 0, 0, 0))
+    os.write(doing, b'x')
     signal.pause()
-time.sleep(0.1)
+os.read(done, 1)
 said(
     attach=call(N['ptrace'], 16, pid, 0, 0),
     seize=call(N['ptrace'], 0x4206, pid, 0, 0),

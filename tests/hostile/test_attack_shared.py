@@ -6,13 +6,15 @@ What counts is how the host and the other guests fare, so these look from outsid
 
 import os
 import re
+import signal
+import subprocess
 import threading
 import time
 
 import pytest
 from lib import host
 from lib.attack import exited
-from lib.daemon import cli
+from lib.daemon import BASE_ENV, BIN
 from lib.pace import stretched
 
 pytestmark = pytest.mark.each_backend
@@ -227,17 +229,14 @@ said(seconds=time.monotonic() - began)
 @pytest.mark.root
 def test_single_runs_share_no_uids():
     """Two instances on one host: the kernel's checks by uid hold between their guests, too."""
-    code = "import time; print(open('/proc/self/uid_map').read(), flush=True); time.sleep(1.5)"
-    found = []
-
-    def one():
-        found.append(cli("run", "-l", "python", "-c", code))
-
-    threads = [threading.Thread(target=one) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    maps = [each.text.split()[:3] for each in found]
-    assert all(each.status == 0 for each in found), found
+    code = "import signal; print(open('/proc/self/uid_map').read(), end='', flush=True); signal.pause()"
+    command = [BIN, "run", "-t", "300", "-l", "python", "-c", code]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BASE_ENV) for _ in range(3)]
+    try:
+        maps = [run.stdout.readline().split() for run in runs]  # all are there at once
+    finally:
+        for run in runs:
+            run.send_signal(signal.SIGINT)
+        ended = [(*run.communicate(timeout=stretched(30)), run.returncode) for run in runs]
+    assert all(status == 130 for *_, status in ended), ended
     assert len({outside for _, outside, _ in maps}) == len(maps), maps
