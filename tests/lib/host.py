@@ -5,9 +5,12 @@ Other people's daemons may run on the same machine, so nothing here looks at nam
 a *subreaper*: whatever a daemon leaves behind becomes its child, and so is found by walking down from our own pid.
 """
 
+import contextlib
 import ctypes
 import os
+import random
 import re
+import socket
 import time
 
 from .pace import stretched
@@ -166,8 +169,11 @@ def wait_for(condition, seconds=10.0, step=0.02):
 
 
 def free_port():
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A port to listen on later. It is none that the kernel gives to who names none (a client, port 0): those are all taken
+    and left beside us, and one of them could be this one by then."""
+    lowest = int(read("/proc/sys/net/ipv4/ip_local_port_range", "32768").split()[0])
+    while True:
+        port = random.randrange(max(1024, lowest - 12000), max(13024, lowest))
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
