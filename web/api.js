@@ -71,6 +71,9 @@ export async function lines(path, body, signal, each) {
     if (done) break;
     const parts = (rest + value).split('\n');
     rest = parts.pop();
-    for (const part of parts) if (part) await each(JSON.parse(part));
+    for (const part of parts) {
+      if (part) await each(JSON.parse(part));
+      signal.throwIfAborted(); // what came before the end may be more than was taken
+    }
   }
 }

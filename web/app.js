@@ -74,6 +74,7 @@ function leave(why) {
   turn++;
   finish();
   document.body.removeAttribute('data-session');
+  main.removeAttribute('data-shown');
   document.querySelector('.who').textContent = '';
   document.title = 'Log in - Cordon';
   loginPage(main, why, enter);

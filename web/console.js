@@ -111,8 +111,10 @@ function take(event, output, files, result) {
   if (event.type === 'result') result.append(banner('', `Result: ${JSON.stringify(event.result)}`));
   else if (event.type === 'artifact') files.add(event);
   else if (event.type === 'dropped') files.addDropped(event);
-  else if (event.type === 'outcome') result.append(outcomeOf(event));
-  else if (event.type === 'error') result.append(banner('bad', event.error.message));
+  else if (event.type === 'outcome') {
+    output.flush(); // all that it wrote is there when it is told what came of it
+    result.append(outcomeOf(event));
+  } else if (event.type === 'error') result.append(banner('bad', event.error.message));
   return undefined;
 }
 

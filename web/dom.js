@@ -99,6 +99,15 @@ export function guarded(work) {
   };
 }
 
+/* Asks, and shows what is answered; of answers that overtake each other only the one that was asked for last. */
+export function newest(ask, show) {
+  let turn = 0;
+  return async () => {
+    const mine = ++turn, found = await ask();
+    if (mine === turn) show(found);
+  };
+}
+
 /* A modal dialog: the browser keeps the focus in it, Escape closes it. Gone when it is closed. */
 export function openDialog(title, kind, ...content) {
   const heading = h('h2', { id: 'dialog-title' }, title);

@@ -17,7 +17,7 @@ export async function mayLeave() {
   return !edited() || ask('Leave without saving?', 'What was changed on this page is not saved.', 'Leave', 'Stay');
 }
 
-const numberOf = (revision) => Number(revision?.replace(/\D/g, '') ?? 0);
+export const numberOf = (revision) => Number(revision?.replace(/\D/g, '') ?? 0);
 
 /* Changes of these settings since then, the newest of each; the revision is the newest change's number in the audit log. */
 async function changesSince(revision, names) {

@@ -84,7 +84,7 @@ function show(figures, now, last) {
 }
 
 export async function live(main) {
-  const figures = makeFigures(), state = h('div', { 'aria-live': 'polite' });
+  const { backends } = await get('/v1/backends'), figures = makeFigures(), state = h('div', { 'aria-live': 'polite' });
   let last = null, stopped = false, told = '';
   const tell = (kind, text) => { // said once, not every two seconds
     if (text !== told) fill(state, banner(kind, text));
@@ -106,7 +106,6 @@ export async function live(main) {
     if (!stopped) setTimeout(tick, EVERY_MS);
   };
   await tick();
-  const { backends } = await get('/v1/backends');
   main.append(h('h2', {}, 'Backends'), backendTable(backends, last?.ready.backend));
   return () => { stopped = true; };
 }

@@ -100,6 +100,7 @@ function makeForm(provider, schema, config, page) {
   const place = h('div', { 'aria-live': 'polite' }), names = [CHOSEN, ...editable.map(([, row]) => row.setting)];
   const body = () => ({ provider_type: provider.id, config: readForm(form, schema) });
   const send = (work) => guarded(async () => {
+    endTest(); // its log and its end by hand are cleared away
     clearErrors(form, place);
     try {
       await work();
@@ -151,24 +152,38 @@ function storedConfig(schema, settings) {
 export async function providers(main) {
   const [list, found, { backends }, { settings, revision }] = await Promise.all([data('providers'), data('config'), get('/v1/backends'), getSettings()]);
   const page = { active: found.provider_type, backends: Object.fromEntries(backends.map((backend) => [backend.name, backend])), settings, revision,
-    reload: async () => { fill(main); await providers(main); } };
+    reload: async () => {
+      fill(main);
+      await providers(main);
+      if (document.activeElement === document.body) main.querySelector('form button[type=submit]')?.focus(); // what was pressed is gone
+    } };
   const cards = [...list, ...backends.filter((backend) => !list.some((row) => row.id === backend.name)).map(plain)];
   const place = h('div');
   let chosen = page.active;
+  const formOf = async (id) => {
+    const provider = list.find((row) => row.id === id);
+    if (!provider) return page.backends[id] ? makeChoice(page.backends[id], page) : banner('warn', `The backend in use is ${id}, which is not in this daemon.`);
+    const schema = await data(`providers/${id}/schema`);
+    return makeForm(provider, schema, id === page.active ? found.config : storedConfig(schema, settings), page);
+  };
+  const put = (id, content) => { // unless another was chosen meanwhile
+    if (chosen !== id) return;
+    fill(place, content);
+    place.inert = false;
+  };
   const show = async (id) => {
     chosen = id;
     endTest();
-    if (!list.some((row) => row.id === id)) return fill(place, page.backends[id] ? makeChoice(page.backends[id], page) : banner('warn', `The backend in use is ${id}, which is not in this daemon.`));
-    const schema = await data(`providers/${id}/schema`);
-    if (chosen === id) fill(place, makeForm(list.find((row) => row.id === id), schema, id === page.active ? found.config : storedConfig(schema, settings), page));
-    return undefined;
+    place.inert = true; // what is there is the form of the one before
+    place.querySelector('[data-dirty]')?.removeAttribute('data-dirty'); // it is left, and not asked for again
+    put(id, await formOf(id));
   };
   const choose = async (id) => {
     try {
       if (await mayLeave()) await show(id);
       else choices.querySelector(`[value="${CSS.escape(chosen)}"]`).checked = true;
     } catch (error) {
-      fill(place, banner('bad', error.message));
+      put(id, banner('bad', error.message));
     }
   };
   const choices = h('fieldset', { class: 'choices' }, h('legend', {}, 'Provider'), cards.map((provider) => card(provider, page.backends[provider.id], page.active, choose)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Lists: the history of runs, kept guests, keys, the audit log. */
 import { call, get, mayChange } from './api.js';
-import { ask, banner, breakable, button, bytes, details, empty, fill, guarded, h, intro, milliseconds, note, pairs, table, tag, time } from './dom.js';
+import { ask, banner, breakable, button, bytes, details, empty, fill, guarded, h, intro, milliseconds, newest, note, pairs, table, tag, time } from './dom.js';
 
 const CAUSES = ['exited', 'signalled', 'timeout', 'memory', 'output_limit', 'cancelled', 'refused', 'unavailable', 'infrastructure'];
 
@@ -10,8 +10,8 @@ const CAUSES = ['exited', 'signalled', 'timeout', 'memory', 'output_limit', 'can
 function pager(place, size, fetch, show) {
   let above = []; // where each page before this one began
   let before = 0;
-  const load = async () => {
-    const rows = await fetch(before), last = rows.length < size;
+  const load = newest(() => fetch(before), (rows) => {
+    const last = rows.length < size;
     const go = (to, from) => async () => {
       [before, above] = [to, from];
       await load();
@@ -20,7 +20,7 @@ function pager(place, size, fetch, show) {
     const older = button('Older', go(rows.at(-1)?.id, [...above, before]), 'second'), newer = button('Newer', go(above.at(-1), above.slice(0, -1)), 'second');
     fill(place, show(rows), last && !above.length ? null : h('div', { class: 'row' }, above.length ? [button('Newest', go(0, []), 'second'), newer] : null,
       last ? null : older, h('span', { class: 'soft' }, `Page ${above.length + 1}`)));
-  };
+  });
   return { load, newest: async () => { [before, above] = [0, []]; await load(); } };
 }
 
@@ -81,7 +81,7 @@ const STATES = { running: 'good', paused: 'warn' };
 /* The routes of kept guests are the native door's; here those of all keys are seen. */
 export async function guests(main) {
   const place = h('div', { 'aria-live': 'polite' }), below = h('div');
-  let end = null;
+  let end = null, left = false;
   const called = (guest) => guest.name ?? guest.id;
   const send = (guest, verb) => async () => {
     await call('POST', `/v1/guests/${guest.id}/${verb}`, {});
@@ -94,22 +94,25 @@ export async function guests(main) {
   };
   const open = (guest) => async () => {
     const { openTerminal } = await import('./terminal.js');
+    if (left) return; // it would go on where nobody sees it
     end?.();
     end = openTerminal(guest, below);
   };
   const controls = (guest) => h('span', { class: 'tags' }, button('Terminal', open(guest), 'second'),
     guest.state === 'paused' ? button('Resume', send(guest, 'resume'), 'second') : button('Pause', send(guest, 'pause'), 'second'),
     button('Terminate', terminate(guest), 'danger'));
-  const load = async () => {
-    const { guests: rows } = await get('/v1/guests?limit=500');
+  const load = newest(() => get('/v1/guests?limit=500'), ({ guests: rows }) => {
     fill(place, rows.length ? table('Kept guests', ['Name', 'Id', 'Key', 'Template', 'State', 'Backend', ''], rows.map((guest) => [guest.name, h('code', {}, guest.id),
       guest.key ? h('code', {}, guest.key) : '', guest.template, tag(guest.state, STATES[guest.state]), guest.backend,
       mayChange() ? controls(guest) : ''])) : empty('There are no kept guests.'), rows.length === 500 ? h('p', { class: 'help' }, 'The first 500 are shown.') : null);
-  };
+  });
   intro(main, 'Guests that are kept between programs, of all keys.', button('Reload', load, 'second'));
   main.append(mayChange() ? newGuest((await get('/v1/backends')).backends, load) : banner('warn', 'A key of scope view may look, but not make, change or enter guests.'), place, below);
   await load();
-  return () => end?.();
+  return () => {
+    left = true;
+    end?.();
+  };
 }
 
 /* --- keys --- */
@@ -142,12 +145,12 @@ export async function keys(main) {
     await call('DELETE', `/v1/admin/keys/${key.id}`);
     await load();
   }, 'danger');
-  const load = async () => {
-    const found = await get('/v1/admin/keys'), rows = [...found.keys.filter((key) => !key.revoked_s), ...found.keys.filter((key) => key.revoked_s)];
+  const load = newest(() => get('/v1/admin/keys'), (found) => {
+    const rows = [...found.keys.filter((key) => !key.revoked_s), ...found.keys.filter((key) => key.revoked_s)];
     fill(place, rows.length ? table('Keys', ['Name', 'Id', 'Scope', 'Created', 'State', ''], rows.map((key) => [key.name, h('code', {}, key.id), key.scope,
       time(key.created_s * 1000), key.revoked_s ? tag('revoked') : tag('live', 'good'), !key.revoked_s && mayChange() ? h('span', { class: 'tags' }, revoke(key)) : '']))
       : empty('There are no keys: only this host\u2019s own programs may run code.'));
-  };
+  });
   intro(main, 'Who may run code, and who may open this page.');
   main.append(mayChange() ? newKey(load) : banner('warn', 'A key of scope view may look, but not make or revoke keys.'), place);
   await load();

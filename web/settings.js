@@ -3,7 +3,7 @@
  * shown with their source. */
 import { getSettings, mayChange } from './api.js';
 import { empty, fill, guarded, h, intro, note, tag, time } from './dom.js';
-import { saveOver } from './edits.js';
+import { numberOf, saveOver } from './edits.js';
 
 /* The first that fits. */
 const GROUPS = [
@@ -79,6 +79,7 @@ export async function settings(main) {
   const search = h('input', { id: 'search', type: 'search', placeholder: 'Name or word' }), place = h('div');
   const kind = h('select', { id: 'kind' }, KINDS.map(([value, title]) => h('option', { value }, title)));
   const none = empty('No setting fits.');
+  let shown = 0; // the revision of what is there
   const filter = () => {
     const word = search.value.trim().toLowerCase();
     for (const form of place.querySelectorAll('form')) form.hidden = !form.dataset.text.includes(word) || !form.dataset.kind.includes(kind.value);
@@ -87,16 +88,19 @@ export async function settings(main) {
   };
   const show = (rows, revision) => {
     fill(place, grouped(rows).map(([title, members]) => h('section', { 'aria-label': title }, h('h2', {}, title), h('div', { class: 'settings' }, members.map((row) => setting(row, revision, change))))));
+    shown = numberOf(revision);
     filter();
   };
-  /* What is filled in elsewhere on the page stays as it is. */
+  /* What is filled in elsewhere on the page stays as it is, and what a newer answer told that overtook this one. */
   const refresh = (rows, revision, name) => {
+    const late = numberOf(revision) < shown;
     for (const row of rows) {
       const form = place.querySelector(`form:has([name="${row.name}"])`);
-      if (row.name === name || !form.hasAttribute('data-dirty')) form.replaceWith(setting(row, revision, change));
+      if (row.name === name || !(late || form.hasAttribute('data-dirty'))) form.replaceWith(setting(row, revision, change));
     }
+    if (!late) shown = numberOf(revision);
     filter();
-    place.querySelector(`[name="${name}"]`).focus();
+    if (document.activeElement === document.body) place.querySelector(`[name="${name}"]`).focus(); // unless who saved is elsewhere already
   };
   const change = async (name, value, before) => {
     if (!await saveOver(before, [name], 'PUT', '/v1/admin/settings', { values: { [name]: value } })) return;

@@ -11,12 +11,35 @@ export const TITLES = ['Sandbox', 'Try it', 'Live', 'History', 'Guests', 'Templa
 export const browser = await chromium.launch({ executablePath: config.chromium, args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-quic',
   '--disable-background-networking', '--disable-component-update', '--disable-sync'] });
 
+const LONGEST_MS = 90000 * config.slow; // that anything is waited for
 export const problems = []; // what no page may do: an error, a request to elsewhere
+/* A page as on a slow and busy machine (CORDON_CASES_SLOW=FACTOR): its processor is so much slower, what it asks for is sent
+ * late and answered late, each time by another while, so that whatever relies on an order that nobody promised shows it. */
+const SLOWER = Number(process.env.CORDON_CASES_SLOW || 1), SENT_LATE_MS = 200, ANSWERED_LATE_MS = 400;
+
+async function slowDown(page) {
+  const client = await page.context().newCDPSession(page), late = (ms) => new Promise((resolve) => { setTimeout(resolve, Math.random() * ms); });
+  await client.send('Emulation.setCPUThrottlingRate', { rate: SLOWER });
+  await page.route('**', async (route) => {
+    await late(SENT_LATE_MS);
+    await route.fallback().catch(() => {}); // the page may be gone meanwhile
+  });
+  await page.addInitScript((most) => {
+    const { fetch } = window;
+    window.fetch = async (...request) => {
+      const answer = await fetch(...request);
+      await new Promise((resolve) => { setTimeout(resolve, Math.random() * most); });
+      return answer;
+    };
+  }, ANSWERED_LATE_MS);
+}
+
 /* losesDaemon: the case takes the daemon away, so requests may fail. */
 export async function open({ losesDaemon, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(40000 * config.slow);
+  page.setDefaultTimeout(LONGEST_MS);
+  if (SLOWER > 1) await slowDown(page);
   const expected = losesDaemon ? /status of 4\d\d|net::ERR_/ : /status of 4\d\d/;
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`));
   page.on('console', (message) => { if (message.type() === 'error' && !expected.test(message.text())) problems.push(`console: ${message.text()}`); });
@@ -31,11 +54,34 @@ export async function logIn(page, key) {
   await page.waitForSelector('main[data-shown]');
 }
 
-/* A narrow window has the pages behind a button. */
+/* A narrow window has the pages behind a button. What is shown already is not left, and not taken for what was asked for. */
 export async function goTo(page, title) {
+  if (await page.locator(`main[data-shown="${title}"]`).count()) return;
   if (await page.isVisible('#menu') && await page.getAttribute('#menu', 'aria-expanded') === 'false') await page.click('#menu');
   await page.click(`nav a:text-is("${title}")`);
   await page.waitForSelector(`main[data-shown="${title}"]`);
+}
+
+/* Of such requests the first is answered at once and its answer is held back. What this gives: is(): there is one;
+ * release(): the page has it then. */
+export async function holdAnswer(page, path, wanted = () => true) {
+  let request = null, answered = false, open_ = null;
+  const opened = new Promise((resolve) => { open_ = resolve; });
+  await page.route(path, async (route) => {
+    if (request || !wanted(route.request())) return route.fallback();
+    request = route.request();
+    const response = await route.fetch();
+    answered = true;
+    await opened;
+    return route.fulfill({ response });
+  });
+  const release = async () => {
+    const come = page.waitForEvent('requestfinished', (one) => one === request);
+    open_();
+    await come;
+    await page.evaluate(() => new Promise((resolve) => { requestAnimationFrame(() => setTimeout(resolve)); }));
+  };
+  return { is: () => answered, release };
 }
 
 export function check(truth, what) {
@@ -44,7 +90,7 @@ export function check(truth, what) {
 
 /* Asks until it is so, as long as anything else is waited for. */
 export async function until(page, what, is) {
-  for (const end = Date.now() + 40000 * config.slow; !await is();) {
+  for (const end = Date.now() + LONGEST_MS; !await is();) {
     check(Date.now() < end, what);
     await page.waitForTimeout(100);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Backends elsewhere, what is measured of them, kept guests and their terminal, and what a viewer may. */
 import http from 'node:http';
-import { check, config, goTo, logIn, open, TITLES, until } from './browser.mjs';
+import { check, config, goTo, holdAnswer, logIn, open, TITLES, until } from './browser.mjs';
 
 async function choose(page, id, fields) {
   await page.check(`input[value=${id}]`, { force: true });
@@ -57,6 +57,9 @@ async function heldManager() {
 }
 
 const screen = (page) => page.textContent('.screen');
+
+/* Sizes that `stty size | tr " " x` told, each a line that has come to its end. */
+const sizes = async (page) => [...(await page.innerText('.screen')).matchAll(/^(\d+x\d+)\n/gm)].map(([, size]) => size);
 
 export const cases = {
   async 'ssh with a wrong host key is refused, and with the right one it passes'() {
@@ -150,14 +153,14 @@ export const cases = {
     await until(page, 'the size is not told', async () => { // before the program has the terminal nothing is interrupted
       await page.keyboard.press('Control+c');
       await page.keyboard.type('stty size | tr " " x\n');
-      return /\d+x\d+/.test(await screen(page));
+      return (await sizes(page)).length;
     });
-    const [wide] = (await screen(page)).match(/\d+x\d+/);
+    const [wide] = await sizes(page);
     await page.setViewportSize({ width: 700, height: 900 });
     await page.focus('.typing');
     await until(page, 'the guest is not told the new size', async () => {
       await page.keyboard.type('stty size | tr " " x\n');
-      return (await screen(page)).match(/\d+x\d+/g).some((size) => size !== wide);
+      return (await sizes(page)).some((size) => size !== wide);
     });
     await page.keyboard.press('Shift+Tab');
     check(await page.evaluate(() => !document.activeElement.matches('.typing')), 'the keyboard is caught in the terminal');
@@ -168,6 +171,19 @@ export const cases = {
     await page.waitForSelector('.screen', { state: 'detached' });
     await goTo(page, 'Audit');
     await page.waitForSelector('td:has-text("terminal.open")');
+  },
+  async 'a terminal whose page was left before it came is not opened'() {
+    const page = await open(), opened = [];
+    await logIn(page, config.admin);
+    await goTo(page, 'Guests');
+    page.on('request', (request) => { if (request.url().endsWith('/terminal')) opened.push(request.url()); });
+    const module = await holdAnswer(page, '**/terminal.js');
+    await page.click('tr:has-text("workshop") button:text-is("Terminal")');
+    await until(page, 'the terminal was not asked for', module.is);
+    await goTo(page, 'Keys');
+    await module.release();
+    await page.evaluate(() => import('/admin/terminal.js').then(() => new Promise(requestAnimationFrame)));
+    check(opened.length === 0, 'it goes on where nobody sees it');
   },
   async 'a terminal on a slow link keeps what is typed in its order'() {
     const page = await open();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What goes wrong in the midst of work: the session, the daemon, somebody else's change, too much of something. */
-import { check, config, goTo, logIn, open, until } from './browser.mjs';
+import { check, config, goTo, holdAnswer, logIn, open, until } from './browser.mjs';
 
 const timeout = (page) => page.evaluate(async () => (await (await fetch('/v1/admin/settings')).json()).settings.find((row) => row.name === 'CORDON_TIMEOUT_S').value);
 
@@ -132,6 +132,51 @@ export const cases = {
     await page.selectOption('main label:has-text("Cause") select', 'timeout');
     await page.waitForSelector('main:has-text("No run fits")');
     check(!(await page.textContent('main')).includes('null'), 'a null is shown');
+  },
+  async 'an answer that comes late does not undo what a newer one told'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    await goTo(page, 'History');
+    const runs = await holdAnswer(page, '**/v1/admin/history?*', (request) => /backend=createos.*cause=$/.test(request.url()));
+    await page.selectOption('main label:has-text("Backend") select', 'createos');
+    await page.selectOption('main label:has-text("Cause") select', 'timeout');
+    await page.waitForSelector('main:has-text("No run fits")');
+    await until(page, 'the first filter was not asked for', runs.is);
+    await runs.release();
+    check(await page.locator('tbody tr').count() === 0, 'runs are shown that do not fit');
+    await goTo(page, 'Settings');
+    const settings = await holdAnswer(page, '**/v1/admin/settings', (request) => request.method() === 'GET');
+    await page.fill('#set-CORDON_PIDS', '201');
+    await page.press('#set-CORDON_PIDS', 'Enter');
+    await until(page, 'it was not looked at what is stored', settings.is);
+    await page.fill('#set-CORDON_OPEN_FILES', '202');
+    await page.press('#set-CORDON_OPEN_FILES', 'Enter');
+    await page.waitForSelector('form:has(#set-CORDON_OPEN_FILES):not([data-dirty])');
+    await page.focus('#search');
+    await settings.release();
+    await page.waitForSelector('form:has(#set-CORDON_PIDS):not([data-dirty])');
+    check(await page.inputValue('#set-CORDON_OPEN_FILES') === '202', 'what was saved last is shown as it was before');
+    check(await page.evaluate(() => document.activeElement.id) === 'search', 'the focus is taken away from where it is');
+  },
+  async 'a form that is not there yet is not mistaken for the one before'() {
+    const page = await open();
+    await logIn(page, config.admin);
+    const schema = await holdAnswer(page, '**/providers/ssh/schema');
+    await page.check('input[value=ssh]', { force: true });
+    await until(page, 'the form was not asked for', schema.is);
+    check(await page.locator('main [inert] form').count() === 1, 'the form before can still be sent');
+    await schema.release();
+    await page.waitForSelector('#field-host');
+    check(await page.locator('main [inert]').count() === 0, 'the form can not be filled in');
+  },
+  async 'a live view that could not be made asks for nothing'() {
+    const page = await open(), asked = [];
+    await logIn(page, config.admin);
+    page.on('request', (request) => { if (request.url().endsWith('/metrics')) asked.push(request.url()); });
+    await page.route('**/v1/backends', (route) => route.fulfill({ status: 404, json: { error: { message: 'there are none' } } }));
+    await goTo(page, 'Live');
+    await page.waitForSelector('main .banner.bad:has-text("there are none")');
+    check(asked.length === 0, 'it goes on, though nothing can end it');
   },
   async 'the live view goes on when the daemon was restarted'() {
     const page = await open({ losesDaemon: true });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* All cases, one after the other; each prints {"case", "error"}. */
+/* All cases, one after the other; each prints {"case", "error", "ms"}, and "figures" where it measures some. */
 import { browser, problems } from './browser.mjs';
 import { cases as page } from './cases_page.mjs';
 import { cases as operator } from './cases_operator.mjs';
@@ -11,15 +11,15 @@ const only = new RegExp(process.env.CORDON_CASES ?? ''); // the names of those t
 for (const [name, run] of Object.entries({ ...page, ...trouble, ...operator, ...looks })) {
   if (!only.test(name)) continue;
   problems.length = 0;
-  let error = null;
+  let error = null, figures;
   const began = Date.now();
   try {
-    await run();
+    figures = await run();
     if (problems.length) error = problems.join('; ');
   } catch (caught) {
     error = caught.message.slice(0, 600);
   }
-  console.log(JSON.stringify({ case: name, error, ms: Date.now() - began }));
+  console.log(JSON.stringify({ case: name, error, ms: Date.now() - began, figures }));
   for (const context of browser.contexts()) await context.close();
 }
 await browser.close();
