@@ -37,13 +37,13 @@ def check(found, case):
     assert outcomes[case] is None, outcomes[case]
 
 
-@pytest.mark.limit(900)
+@pytest.mark.limit(1900)
 @pytest.mark.parametrize("case", names(os.path.join(clients.HERE, "js", "code_interpreter.mjs"), r"^  (\w+): withSandbox"))
 def test_javascript(outcomes, case):
     check(outcomes("javascript"), case)
 
 
-@pytest.mark.limit(900)
+@pytest.mark.limit(1900)
 @pytest.mark.parametrize("case", names(PYTHON_CASES, r"^def case_(\w+)"))
 def test_python(outcomes, case):
     check(outcomes("python"), case)

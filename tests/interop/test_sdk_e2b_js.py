@@ -29,7 +29,7 @@ def outcomes(served):
     return run
 
 
-@pytest.mark.limit(400)
+@pytest.mark.limit(1900)
 @pytest.mark.parametrize("case", case_names("e2b.mjs"))
 @pytest.mark.parametrize("package", PACKAGES)
 def test_e2b(outcomes, package, case):

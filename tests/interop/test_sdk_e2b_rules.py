@@ -32,6 +32,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.limit(500)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_header_is_put_in_and_changed(lab, daemon, client):
     argv, mark = CLIENTS[client](), lab.mark()
@@ -41,7 +42,7 @@ def test_a_header_is_put_in_and_changed(lab, daemon, client):
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,7 +3,7 @@
 import http from 'node:http'
 
 // Waits until condition() is true (or gives something), asking every 50 ms.
-export async function until(condition, limitMs = 15_000) {
+export async function until(condition, limitMs = 60_000) {
   const end = Date.now() + limitMs
   for (;;) {
     const found = await condition()
@@ -35,7 +35,7 @@ export async function runCases(cases) {
   for (const name of only) {
     let error = null
     let timer
-    const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error('no end after 100 s')), 100_000)))
+    const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error('no end after 240 s')), 240_000)))
     try {
       await Promise.race([cases[name](), late])
     } catch (caught) {

@@ -17,7 +17,7 @@ from e2b import AsyncSandbox, CommandExitException, NotFoundException, Sandbox, 
 ONLY = os.environ.get("ONLY", "").split(",") if os.environ.get("ONLY") else None
 
 
-def until(condition, seconds=15):
+def until(condition, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()
@@ -28,7 +28,7 @@ def until(condition, seconds=15):
 
 
 def make(**options):
-    return Sandbox.create(timeout=120, **options)
+    return Sandbox.create(timeout=600, **options)  # as long as all cases may take
 
 
 def raises(kind, call, *args, **options):
@@ -158,20 +158,19 @@ def case_not_implemented(box):
 
 
 async def asynchronous():
-    box = await AsyncSandbox.create(timeout=60)
+    box = await AsyncSandbox.create(timeout=600)
     try:
-        out = []
-        result = await box.commands.run("for i in 1 2 3; do echo $i; sleep 0.1; done", on_stdout=out.append)
-        assert result.stdout == "1\n2\n3\n" and len(out) >= 2, (result, out)
+        seen = asyncio.Event()
+        running = await box.commands.run("echo 1; until [ -e seen ]; do sleep 0.05; done; echo 2", background=True,
+                                         on_stdout=lambda _: seen.set())
+        await asyncio.wait_for(seen.wait(), 60)  # it comes as it is written
+        await box.files.write("seen", "")
+        assert (await running.wait()).stdout == "1\n2\n"
         await box.files.make_dir("w")
-        events = []
-        handle = await box.files.watch_dir("w", on_event=events.append)
+        event = asyncio.Event()
+        handle = await box.files.watch_dir("w", on_event=lambda _: event.set())
         await box.files.write("w/a", "x")
-        for _ in range(200):
-            if events:
-                break
-            await asyncio.sleep(0.05)
-        assert events
+        await asyncio.wait_for(event.wait(), 60)
         await handle.stop()
         assert await box.files.read("w/a") == "x"
     finally:

@@ -5,7 +5,7 @@ import sys
 
 from e2b import Sandbox
 
-FETCH = "curl -sS -m 8 https://allowed.test/bytes/2"
+FETCH = "curl -sS -m 50 https://allowed.test/bytes/2"
 
 
 def network(value):
@@ -16,12 +16,12 @@ def network(value):
     }
 
 
-sandbox = Sandbox.create(timeout=120, network=network(sys.argv[1]))
+sandbox = Sandbox.create(timeout=600, network=network(sys.argv[1]))
 try:
     first = sandbox.commands.run(FETCH).stdout
     sandbox.update_network(network(sys.argv[2]))
     second = sandbox.commands.run(FETCH).stdout
-    other = sandbox.commands.run("curl -sS -m 8 https://pypi.test/ >/dev/null 2>&1 || echo refused").stdout
+    other = sandbox.commands.run("curl -sS -m 50 https://pypi.test/ >/dev/null 2>&1 || echo refused").stdout
     print(json.dumps([first, second, other]))
 finally:
     sandbox.kill()

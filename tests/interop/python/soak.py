@@ -18,6 +18,7 @@ from e2b_code_interpreter import Sandbox as Interpreter
 
 KILLED = (-1, 137)  # what a program's end may say when its guest's agent was killed under it
 BUSY = getattr(e2b.exceptions, "ServiceBusyException", SandboxException)  # a 503, in newer versions
+ENOUGH = 10
 REFUSALS = (SandboxException, BUSY, ConnectError, httpx.HTTPError, OSError)
 
 
@@ -70,12 +71,16 @@ def paused(box, mark):
 
 
 def listed(box, mark):
-    found = Sandbox.list(query=SandboxQuery(metadata={"mark": str(mark)})).next_items()
-    if found:
-        check([one.sandbox_id for one in found] == [box.sandbox_id], found)
-        return
-    time.sleep(2)  # one that is not listed is gone, and not only on its way back
-    check(not box.is_running(request_timeout=20), "it is not listed, and runs")
+    until = time.monotonic() + 20  # one that is not listed is gone, or on its way back
+    while True:
+        found = Sandbox.list(query=SandboxQuery(metadata={"mark": str(mark)})).next_items()
+        if found:
+            check([one.sandbox_id for one in found] == [box.sandbox_id], found)
+            return
+        if not box.is_running(request_timeout=20):
+            return
+        check(time.monotonic() < until, "it is not listed, and runs")
+        time.sleep(0.2)
 
 
 WORK = (commands, files, background, paused, listed)
@@ -97,7 +102,8 @@ def one(counts):
 
 
 def client(until, counts, wrong):
-    while time.monotonic() < until:
+    """Until then; where all is slow, until enough was right, when nothing is killed any more."""
+    while time.monotonic() < until or counts["right"] <= ENOUGH and time.monotonic() < until + 200:
         try:
             one(counts)
         except REFUSALS as error:
