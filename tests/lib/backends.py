@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import os
 
-from . import vmimage
+from . import host, vmimage
 from .daemon import Daemon, cli
 
 MIB = 1 << 20
@@ -56,6 +56,11 @@ class Kind:
     def system_mb(self):
         """What of a guest's memory is not its program's: a machine's kernel and what waits warm in it."""
         return 0
+
+    @property
+    def oom_together(self):
+        """Whether its kernel ends all of a group at once for want of memory (cgroup v2), or the largest process alone."""
+        return "memory" in host.read("/sys/fs/cgroup/cgroup.controllers").split()
 
     def settings(self):
         """Of a daemon whose runs and guests are on it, unless they name another; nothing where it is the default."""
@@ -102,6 +107,10 @@ class Machines(Kind):
     @property
     def system_mb(self):
         return 112
+
+    @property
+    def oom_together(self):
+        return True  # of its own kernel, whatever the host has
 
     def settings(self):
         # Its machines have all CPUs that they ask for: what is tested is how they end, not how they wait for each other.
