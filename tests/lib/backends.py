@@ -16,6 +16,7 @@ import os
 
 from . import host, vmimage
 from .daemon import Daemon, cli
+from .pace import limit
 
 MIB = 1 << 20
 CHOSEN = [name for name in os.environ.get("CORDON_TEST_BACKENDS", "").split(",") if name]
@@ -118,6 +119,7 @@ class Machines(Kind):
         # Nothing but machines is started, so nothing else is kept in stock.
         pools = {f"pool_{kind}": 0 for kind in ("python", "python_data", "javascript", "bash", "guest")}
         chosen = {"backend": self.name, "min_isolation": self.isolation, "LANGFLOW_SANDBOX_ALLOW_SOFTWARE_EMULATION": True}
+        chosen["timeout_s"] = limit(30)  # of runs that name none
         return {**chosen, **more, **pools}
 
 
