@@ -19,7 +19,7 @@
 #include "base/log.h"
 
 #define BOOT_KVM_US 60000000u
-#define BOOT_TCG_US 240000000u              /* seconds, but on a host that does other things it may take a minute */
+#define BOOT_TCG_US 600000000u              /* 12 s of CPU time; a host that does much else gives QEMU 4 % of one CPU */
 #define MAKING_US (BOOT_TCG_US + 10000000u) /* its vmm gives up before */
 #define LEASE_US 40000000u
 #define PROCESSES 96u /* the vmm's, and QEMU's threads */

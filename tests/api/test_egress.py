@@ -112,7 +112,7 @@ def test_real_clients_pass_under_a_list_and_fail_fast_outside_it(daemon, lab, ho
     host, command = CLIENTS[client]
     if client in host_backend.absent:
         assert shell(daemon, lab, f"command -v {client}", [host])["exit_code"] == 1
-        return
+        pytest.skip(f"the image of {host_backend.name} has no {client}; cordon image build --add {client} puts it in")
     command = "cd \"$OLDPWD\" 2>/dev/null; cp ca.pem /tmp/ca.pem 2>/dev/null; cd /tmp; " + command.replace("HOST", host).replace("WAIT", f"{stretched(8):.0f}")
     answer = shell(daemon, lab, command, [host])
     assert answer["exit_code"] == 0, (answer["stdout"][-600:], answer["stderr"][-1500:], answer.get("egress"))

@@ -16,7 +16,7 @@ import os
 
 from . import host, vmimage
 from .daemon import Daemon, cli
-from .pace import limit
+from .pace import limit, stretched
 
 MIB = 1 << 20
 CHOSEN = [name for name in os.environ.get("CORDON_TEST_BACKENDS", "").split(",") if name]
@@ -115,11 +115,12 @@ class Machines(Kind):
 
     def settings(self):
         # Its machines have all CPUs that they ask for: what is tested is how they end, not how they wait for each other.
-        more = {"vm_image": vmimage.folder(), "allow_software_emulation": True, "vm_cpu_budget_percent": 1000, "guest_start_s": 300}
+        more = {"vm_image": vmimage.folder(), "allow_software_emulation": True, "vm_cpu_budget_percent": 1000}
         # Nothing but machines is started, so nothing else is kept in stock.
         pools = {f"pool_{kind}": 0 for kind in ("python", "python_data", "javascript", "bash", "guest")}
         chosen = {"backend": self.name, "min_isolation": self.isolation, "LANGFLOW_SANDBOX_ALLOW_SOFTWARE_EMULATION": True}
         chosen["timeout_s"] = limit(30)  # of runs that name none
+        chosen["guest_start_s"] = min(600, int(stretched(30)))  # a cold boot beside others, at most as long as can be set
         return {**chosen, **more, **pools}
 
 
