@@ -418,6 +418,9 @@ struct cordon_backend {
     int (*guest_egress)(struct cordon_guest_handle *guest, struct cordon_egress_counts *ret,
                         void (*tell)(void *context, const char *log, size_t size), void *context,
                         struct cordon_error *err);
+    /* Of guests that are a service's elsewhere: what it calls this one, for who must look for it there. Borrowed while
+     * the handle lives. */
+    const char *(*guest_remote)(struct cordon_guest_handle *guest);
 };
 
 #endif

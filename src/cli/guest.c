@@ -38,7 +38,8 @@ static const char help[] =
     "  pause GUEST...           freezes it; resume lets it go on (--ttl)\n"
     "  resume GUEST...\n"
     "  extend GUEST             sets how long it lives from now on (--ttl) and when it pauses (--idle)\n"
-    "  rm GUEST...              ends it; or --name PATTERN [--idle DURATION]: all that fit\n"
+    "  rm GUEST...              ends it; or --name PATTERN [--idle DURATION]: all that fit; --forget: gives up what\n"
+    "                           can't be ended\n"
     "\n"
     "  -b, --backend NAME       -m, --memory MB          -e, --env NAME=VALUE   -t, --timeout SECONDS\n"
     "  -u, --user NAME          -w, --cwd DIR            -l, --language NAME    -c, --code CODE\n"
@@ -82,6 +83,7 @@ enum {
     OPTION_AUTO_RESUME,
     OPTION_BACKGROUND,
     OPTION_ALL,
+    OPTION_FORGET,
     OPTION_JSON
 };
 
@@ -111,6 +113,7 @@ static const struct option options[] = {
     {"auto-resume", no_argument, NULL, OPTION_AUTO_RESUME},
     {"background", no_argument, NULL, OPTION_BACKGROUND},
     {"all", no_argument, NULL, OPTION_ALL},
+    {"forget", no_argument, NULL, OPTION_FORGET},
     {"json", no_argument, NULL, OPTION_JSON},
     {"help", no_argument, NULL, 'h'},
     {0},
@@ -184,6 +187,7 @@ static int take(struct cordon_guest_options *to, int option)
     to->auto_resume = to->auto_resume || option == OPTION_AUTO_RESUME;
     to->background = to->background || option == OPTION_BACKGROUND;
     to->all = to->all || option == OPTION_ALL;
+    to->forget = to->forget || option == OPTION_FORGET;
     to->json = to->json || option == OPTION_JSON;
     return status ? status : -1;
 }

@@ -13,7 +13,7 @@ struct cordon_guest_options {
     const char *backend, *template_name, *memory_mb, *disk_mb, *ttl_s, *idle;
     const char *name, *user, *cwd, *timeout_s, *stdin_file, *language, *context, *code, *mode;
     struct cordon_words env, domains, headers, metadata;
-    bool network, off, json, all, auto_resume, background;
+    bool network, off, json, all, forget, auto_resume, background;
     int argc; /* what follows the options */
     char **argv;
 };

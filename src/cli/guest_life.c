@@ -277,13 +277,32 @@ int cordon_guest_do_extend(struct cordon_guest_call *call, struct cordon_error *
     return with_durations(call, "/extend", true, err);
 }
 
+/* What became of one that was given up, and what it is called where it may still be. */
+static int forget(struct cordon_guest_call *call, const char *name, struct cordon_error *err)
+{
+    struct cordon_buf reply = CORDON_BUF_INIT(REPLY_MAX);
+    struct cordon_value guest;
+    int r = act_on(call, name, "DELETE", "?forget=true", NULL, &reply, err);
+    if (r == 0 && (r = parse(&reply, &guest, err)) == 0) {
+        struct cordon_value reason = plain(&guest, "reason");
+        (void)printf("%s: %.*s\n", name, (int)reason.size, reason.data);
+    }
+    cordon_buf_done(&reply);
+    return r;
+}
+
+static int remove_one(struct cordon_guest_call *call, const char *name, struct cordon_error *err)
+{
+    return call->options->forget ? forget(call, name, err) : act_on(call, name, "DELETE", "", NULL, NULL, err);
+}
+
 static int remove_guest(struct cordon_guest_call *call, const struct cordon_value *guest, struct cordon_error *err)
 {
     char name[128];
     struct cordon_value id = plain(guest, "id");
     (void)snprintf(name, sizeof name, "%.*s", (int)id.size, id.data); /* fits */
-    int r = act_on(call, name, "DELETE", "", NULL, NULL, err);
-    if (r == 0)
+    int r = remove_one(call, name, err);
+    if (r == 0 && !call->options->forget)
         (void)printf("%s\n", name);
     return r;
 }
@@ -292,10 +311,13 @@ static int remove_guest(struct cordon_guest_call *call, const struct cordon_valu
 int cordon_guest_do_rm(struct cordon_guest_call *call, struct cordon_error *err)
 {
     const struct cordon_guest_options *options = call->options;
+    if (options->argc && (options->name || options->idle))
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "give guests, or --name and --idle, not both");
+    int r = 0;
+    for (int i = 0; i < options->argc && r == 0; i++)
+        r = remove_one(call, options->argv[i], err);
     if (options->argc)
-        return options->name || options->idle
-                   ? cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "give guests, or --name and --idle, not both")
-                   : act_on_all(call, "DELETE", "", NULL, err);
+        return r;
     if (!options->name)
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
                            "which ones? Give guests, or --name PATTERN ('*' for all) with or without --idle DURATION");

@@ -63,6 +63,7 @@ void cordon_guest_item_unref(struct cordon_guest_item *item)
     free(item->name);
     free(item->template_name);
     free(item->backend_name);
+    free(item->remote);
     free(item->notes);
     (void)pthread_mutex_destroy(&item->life);
     (void)pthread_mutex_destroy(&item->rules);
@@ -148,6 +149,16 @@ void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, co
     cordon_guest_item_note(item, "gone", "%s", reason);
 }
 
+void cordon_guest_item_remote(struct cordon_guest_item *item)
+{
+    const char *name = CORDON_GUEST_HAS(item->backend, guest_remote) ? item->backend->guest_remote(item->handle) : NULL;
+    char *copy = name && *name ? strdup(name) : NULL;
+    if (!copy) /* it has none, or keeps the one that it had */
+        return;
+    free(item->remote);
+    item->remote = copy;
+}
+
 /* --- pins --- */
 
 static int not_found(const char *id, struct cordon_error *err)
@@ -166,8 +177,8 @@ int cordon_guest_say_gone(const struct cordon_guest_item *item, struct cordon_er
                        item->reason);
 }
 
-int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct cordon_guest_item **ret,
-                     struct cordon_error *err)
+static int pin(const char *tenant, const char *id, bool also_gone, bool also_sought, struct cordon_guest_item **ret,
+               struct cordon_error *err)
 {
     int r = 0;
     cordon_guests_lock();
@@ -176,7 +187,7 @@ int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct 
         r = not_found(id ? id : "", err);
     else if (item->gone && !also_gone)
         r = cordon_guest_say_gone(item, err);
-    else if (!item->gone && !item->handle)
+    else if (!item->gone && !item->handle && !also_sought)
         r = cordon_guest_say_sought(item, err);
     if (r == 0) {
         item->uses++;
@@ -185,6 +196,17 @@ int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct 
     }
     cordon_guests_unlock();
     return r;
+}
+
+int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct cordon_guest_item **ret,
+                     struct cordon_error *err)
+{
+    return pin(tenant, id, also_gone, false, ret, err);
+}
+
+int cordon_guest_pin_any(const char *tenant, const char *id, struct cordon_guest_item **ret, struct cordon_error *err)
+{
+    return pin(tenant, id, true, true, ret, err);
 }
 
 void cordon_guest_unpin(struct cordon_guest_item *item)
@@ -237,7 +259,7 @@ static size_t room_of(const struct cordon_guest_item *item)
 {
     size_t size = rounded(sizeof(struct cordon_guest_info)) + text_room(item->tenant) + text_room(item->name) +
                   text_room(item->template_name) + text_room(item->backend_name) + text_room(item->cause) +
-                  text_room(item->reason) + rounded(item->private_data.size + 1) +
+                  text_room(item->reason) + text_room(item->remote) + rounded(item->private_data.size + 1) +
                   rounded(item->metadata_count * sizeof(struct cordon_pair)) +
                   rounded(item->domain_count * sizeof(char *));
     for (size_t i = 0; i < item->metadata_count; i++)
@@ -300,6 +322,7 @@ struct cordon_guest_info *cordon_guest_item_info(const struct cordon_guest_item 
     info->backend = copy_text(&room, item->backend_name);
     info->cause = copy_text(&room, item->cause);
     info->reason = copy_text(&room, item->reason);
+    info->remote = copy_text(&room, item->remote);
     copy_lists(&room, item, info);
     return info;
 }

@@ -29,7 +29,7 @@
 
 #define CORDON_GUEST_ID 21              /* 4 characters of the node, 16 random ones (a-z0-9), NUL */
 extern const char cordon_guests_all[];  /* as tenant: the operator, who sees every guest. Compared by its address */
-extern const char cordon_guests_look[]; /* the same for who may only look: no paused guest is resumed for it */
+extern const char cordon_guests_look[]; /* the same for who may only look: it resumes no guest, and keeps none awake */
 #define CORDON_GUEST_NAME_MAX 63u
 #define CORDON_GUEST_METADATA_MAX 64u           /* pairs */
 #define CORDON_GUEST_METADATA_BYTES (16u << 10) /* keys and values together */
@@ -89,9 +89,11 @@ struct cordon_guest_info {
     uint64_t idle_pause_ms;
     enum cordon_guest_end at_end;
     bool auto_resume;
-    int64_t gone_us;    /* when IS_GONE */
-    const char *cause;  /* when IS_GONE, one of: "destroyed", "ttl", "idle", "died", "daemon", "host", else "" */
+    int64_t gone_us; /* when IS_GONE */
+    /* when IS_GONE, one of: "destroyed", "forgotten", "ttl", "idle", "died", "daemon", "host", else "" */
+    const char *cause;
     const char *reason; /* a sentence for it */
+    const char *remote; /* what the service elsewhere whose it is calls it; "": none, or it is not known */
 };
 void cordon_guest_info_free(struct cordon_guest_info *info);
 
@@ -157,6 +159,9 @@ int cordon_guests_egress(const char *tenant, const char *id, struct cordon_egres
 /* In every state, and again: 0. NOT_FOUND only for what never was (or is forgotten). Returns when it is gone (5 s at
  * most). *changed (may be NULL): whether this call did it. */
 int cordon_guests_destroy(const char *tenant, const char *id, bool *changed, struct cordon_error *err);
+/* The same, and where it can't be ended (its service answers no more, say) it counts as gone from now on, by the cause
+ * "forgotten": what may be left of it has to be ended where it is, by its `remote` name. */
+int cordon_guests_forget(const char *tenant, const char *id, bool *changed, struct cordon_error *err);
 
 /* Usage now, and CPU percent over the time since the last call or sample (100: one CPU). */
 struct cordon_guest_metrics {

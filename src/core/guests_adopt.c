@@ -76,8 +76,9 @@ void cordon_guests_settle(void)
 int cordon_guest_say_sought(const struct cordon_guest_item *item, struct cordon_error *err)
 {
     return cordon_fail(err, -EAGAIN, CORDON_ERROR_UNAVAILABLE,
-                       "the guest %s is being looked for after a restart%s%s: try again", item->id,
-                       *item->trouble ? ", so far in vain: " : "", item->trouble);
+                       "the guest %s is being looked for after a restart%s%s: try again%s", item->id,
+                       *item->trouble ? ", so far in vain: " : "", item->trouble,
+                       *item->trouble ? ", or give it up (DELETE with ?forget=true)" : "");
 }
 
 /* --- looking --- */
@@ -98,7 +99,15 @@ static void found(struct cordon_guest_item *item, const struct cordon_backend *b
 {
     cordon_guests_lock();
     item->backend = backend;
-    item->handle = handle;
+    item->handle = handle; /* given back by who unpins it last, where it is gone */
+    bool forgotten = item->gone;
+    cordon_guests_unlock();
+    if (forgotten) { /* while it was looked for: it is not to go on, unknown to all */
+        (void)backend->guest_destroy(handle, NULL);
+        return;
+    }
+    cordon_guests_lock();
+    cordon_guest_item_remote(item);
     item->paused = backend->guest_condition(handle) == CORDON_GUEST_IS_PAUSED;
     item->active_us = cordon_guests_now();
     item->trouble[0] = '\0';

@@ -16,6 +16,7 @@
 #define CORDON_CORE_GUESTS_INTERNAL_H
 
 #include <pthread.h>
+#include <stddef.h>
 
 #include "base/buf.h"
 #include "core/egress.h"
@@ -24,6 +25,10 @@
 #define CORDON_GUEST_BUCKETS 1024u
 #define CORDON_GUEST_NOTES 200u
 #define CORDON_GUEST_DOMAINS_MAX 256u
+
+/* A backend may be of an earlier version, whose row ends sooner. */
+#define CORDON_GUEST_HAS(backend, member)                                                                              \
+    ((backend)->struct_size >= offsetof(struct cordon_backend, member) + sizeof(backend)->member && (backend)->member)
 
 struct cordon_note {
     int64_t at_us;
@@ -44,10 +49,11 @@ struct cordon_guest_item {
     uint64_t again_us; /* of cordon_now_us: not before */
     char trouble[160]; /* of the last try; "": none */
     unsigned uses, streams;
+    unsigned looking; /* streams of who may only look: they take places, and are no activity */
     unsigned resting; /* streams that are no activity, nor are the programs that they started */
     unsigned refs;    /* of the item's memory: the table, and pins */
     enum cordon_door door;
-    char *tenant, *name, *template_name, *backend_name;
+    char *tenant, *name, *template_name, *backend_name, *remote; /* remote: NULL: none is known */
     struct cordon_pair *metadata;
     size_t metadata_count;
     struct cordon_buf private_data;
@@ -99,10 +105,14 @@ void cordon_guest_item_note(struct cordon_guest_item *item, const char *what, co
 /* Takes the lock. 0 and *ret pinned: NOT_FOUND, or GONE unless `also_gone`. */
 int cordon_guest_pin(const char *tenant, const char *id, bool also_gone, struct cordon_guest_item **ret,
                      struct cordon_error *err);
+/* The same of one that is gone, or was not found again yet, too: it may have no handle. */
+int cordon_guest_pin_any(const char *tenant, const char *id, struct cordon_guest_item **ret, struct cordon_error *err);
 void cordon_guest_unpin(struct cordon_guest_item *item); /* takes the lock */
 int cordon_guest_say_gone(const struct cordon_guest_item *item, struct cordon_error *err);
 /* Marks it gone, once. The registry is told by cordon_guest_save, without the lock. */
 void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason);
+/* What its service calls it, by its handle. */
+void cordon_guest_item_remote(struct cordon_guest_item *item);
 
 /* guests_adopt.c; with the lock held but for the last, which they give up while they wait */
 /* As cordon_guest_item_find, but one of the tenant's that is looked for after a restart is waited for, 5 s at most. */

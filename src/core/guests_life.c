@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "core/guests_internal.h"
 #include "core/policy.h"
 #include "core/registry.h"
@@ -231,10 +232,12 @@ static int make(struct cordon_guest_item *item, const struct cordon_guest_create
     item->started_us = item->active_us = cordon_guests_now();
     item->ttl_us = (int64_t)create->ttl_ms * 1000;
     item->ends_us = create->ttl_ms ? item->started_us + (int64_t)create->ttl_ms * 1000 : 0;
-    if (r < 0)
+    if (r < 0) {
         cordon_guest_item_leave(item);
-    else
+    } else {
+        cordon_guest_item_remote(item);
         cordon_guest_item_note(item, "created", "by the backend %s", item->backend_name);
+    }
     cordon_guests_unlock();
     return r;
 }
@@ -352,7 +355,9 @@ int cordon_guest_life_resume(struct cordon_guest_item *item, uint64_t ttl_ms, bo
 {
     int r = begin(item, err);
     *changed = false;
-    if (r == 0 && item->paused)
+    /* It may be paused without our knowing: a service's answer to a pause was lost. */
+    bool paused = r == 0 && (item->paused || item->backend->guest_condition(item->handle) == CORDON_GUEST_IS_PAUSED);
+    if (paused)
         r = item->backend->guest_resume ? item->backend->guest_resume(item->handle, err)
                                         : cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
                                                       "the backend %s resumes no guests", item->backend_name);
@@ -360,7 +365,9 @@ int cordon_guest_life_resume(struct cordon_guest_item *item, uint64_t ttl_ms, bo
         return end(item, r, false);
     cordon_guests_lock();
     int64_t now = cordon_guests_now();
-    *changed = item->paused;
+    *changed = paused;
+    if (!item->paused) /* its time went on */
+        item->left_us = item->ends_us ? item->ends_us > now ? item->ends_us - now : 1 : 0;
     item->paused = false;
     if (ttl_ms != CORDON_KEEP)
         set_end(item, ttl_ms, now);
@@ -471,4 +478,44 @@ int cordon_guests_destroy(const char *tenant, const char *id, bool *changed, str
     r = cordon_guest_life_destroy(item, "destroyed", "it was destroyed on request", changed ? changed : &own, err);
     cordon_guest_unpin(item);
     return r;
+}
+
+/* With or without a handle; the item is pinned. */
+static void give_up(struct cordon_guest_item *item, const char *why, bool *changed)
+{
+    char reason[sizeof item->reason];
+    cordon_guests_lock();
+    (void)snprintf(reason, sizeof reason, "it was given up on request, and may still be there (%s%.80s): %.90s",
+                   item->remote ? "as " : "by the guest's id", item->remote ? item->remote : "", why);
+    *changed = !item->gone;
+    cordon_guest_item_end(item, "forgotten", reason);
+    cordon_guests_unlock();
+    if (!*changed)
+        return;
+    cordon_log(CORDON_LOG_WARN, "a guest that could not be ended was given up: end it where it is", "guest", item->id,
+               "backend", item->backend_name, "remote", item->remote ? item->remote : "", "error", why, NULL);
+    cordon_guests_watch_remove(item);
+    cordon_guest_save(item);
+    cordon_guests_watch_wake();
+}
+
+int cordon_guests_forget(const char *tenant, const char *id, bool *changed, struct cordon_error *err)
+{
+    struct cordon_guest_item *item;
+    struct cordon_error why = {0};
+    bool own;
+    changed = changed ? changed : &own;
+    *changed = false;
+    int r = cordon_guest_pin_any(tenant, id, &item, err);
+    if (r < 0)
+        return r;
+    cordon_guests_lock();
+    bool there = item->handle, gone = item->gone;
+    cordon_guests_unlock();
+    if (there && !gone)
+        r = cordon_guest_life_destroy(item, "destroyed", "it was destroyed on request", changed, &why);
+    if (!gone && (!there || r < 0))
+        give_up(item, there ? why.message : "it was not found again after a restart", changed);
+    cordon_guest_unpin(item);
+    return 0;
 }

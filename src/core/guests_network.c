@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a kept guest may reach: told to its backend when it is made, adopted, or when its door says otherwise. */
 #include <errno.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +10,10 @@
 #include "core/policy.h"
 #include "core/registry.h"
 
-#define HAS(backend, member)                                                                                           \
-    ((backend)->struct_size >= offsetof(struct cordon_backend, member) + sizeof(backend)->member && (backend)->member)
-
 /* Guests that may be given the network later are made with it, and with a policy that allows nothing. */
 bool cordon_guest_may_have_network(const struct cordon_guest_item *item)
 {
-    return HAS(item->backend, guest_network) && cordon_registry_capabilities(item->backend).network &&
+    return CORDON_GUEST_HAS(item->backend, guest_network) && cordon_registry_capabilities(item->backend).network &&
            cordon_settings_bool(cordon_guests.settings, item->door, CORDON_SET_ALLOW_NETWORK);
 }
 
@@ -68,7 +64,7 @@ void cordon_guest_network_restore(struct cordon_guest_item *item)
     struct cordon_error err = {0};
     int r = 0;
     (void)pthread_mutex_lock(&item->rules); /* can't fail for a plain mutex */
-    if (item->network && HAS(item->backend, guest_network)) {
+    if (item->network && CORDON_GUEST_HAS(item->backend, guest_network)) {
         r = cordon_guest_network_policy(item, &policy, &err);
         if (r == 0)
             r = item->backend->guest_network(item->handle, &policy, &err);
@@ -168,7 +164,7 @@ static int enforce(const struct cordon_guest_item *item, const struct cordon_gue
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
     if (!network->on && !item->network && !network->allowed_domain_count && !network->header_count)
         return 0; /* it has none, and goes on having none: any backend holds that */
-    if (!HAS(item->backend, guest_network))
+    if (!CORDON_GUEST_HAS(item->backend, guest_network))
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
                            "what the guest %s may reach can't be changed by its backend %s", item->id,
                            item->backend_name);
@@ -235,7 +231,7 @@ int cordon_guests_egress(const char *tenant, const char *id, struct cordon_egres
     int r = cordon_guest_pin(tenant, id, false, &item, err);
     if (r < 0)
         return r;
-    if (HAS(item->backend, guest_egress))
+    if (CORDON_GUEST_HAS(item->backend, guest_egress))
         r = item->backend->guest_egress(item->handle, counts, take_log, log, err);
     else
         r = cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED, "the backend %s tells nothing of a guest's network",

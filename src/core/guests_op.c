@@ -14,6 +14,7 @@ struct cordon_live_stream {
     struct cordon_guest_item *item; /* pinned */
     struct cordon_stream *stream;
     bool exec, ended, rests;
+    bool looks; /* of who may only look: no activity */
 };
 
 /* --- open and close --- */
@@ -40,14 +41,15 @@ static int pin_running(const char *tenant, const char *id, struct cordon_guest_i
     return r;
 }
 
-static int take_place(struct cordon_guest_item *item, struct cordon_error *err)
+static int take_place(struct cordon_guest_item *item, bool looks, struct cordon_error *err)
 {
     unsigned most = (unsigned)cordon_settings_int(cordon_guests.settings, item->door, CORDON_SET_GUEST_STREAMS);
     cordon_guests_lock();
-    unsigned streams = item->streams;
+    unsigned streams = item->streams + item->looking;
     if (streams < most)
-        item->streams++;
-    item->active_us = cordon_guests_now();
+        ++*(looks ? &item->looking : &item->streams);
+    if (!looks)
+        item->active_us = cordon_guests_now();
     cordon_guests_unlock();
     if (streams < most)
         return 0;
@@ -56,18 +58,19 @@ static int take_place(struct cordon_guest_item *item, struct cordon_error *err)
                        cordon_settings_name(item->door, CORDON_SET_GUEST_STREAMS));
 }
 
-static void give_place(struct cordon_guest_item *item)
+static void give_place(struct cordon_guest_item *item, bool looks)
 {
     cordon_guests_lock();
-    item->streams--;
-    item->active_us = cordon_guests_now();
-    bool wake = item->streams == 0 && item->idle_pause_ms;
+    --*(looks ? &item->looking : &item->streams);
+    if (!looks)
+        item->active_us = cordon_guests_now();
+    bool wake = !looks && item->streams == 0 && item->idle_pause_ms;
     cordon_guests_unlock();
     if (wake)
         cordon_guests_watch_wake();
 }
 
-static int open_pinned(struct cordon_guest_item *item, const struct cordon_operation *operation,
+static int open_pinned(struct cordon_guest_item *item, bool looks, const struct cordon_operation *operation,
                        struct cordon_stream **ret, struct cordon_error *err)
 {
     if (!item->backend->guest_open)
@@ -79,13 +82,13 @@ static int open_pinned(struct cordon_guest_item *item, const struct cordon_opera
                 ? cordon_guest_trust(item, operation->env, operation->env_count, &env, &own.env_count, err)
                 : 0;
     if (r == 0)
-        r = take_place(item, err);
+        r = take_place(item, looks, err);
     if (env)
         own.env = env;
     if (r == 0) {
         r = item->backend->guest_open(item->handle, &own, ret, err);
         if (r < 0)
-            give_place(item);
+            give_place(item, looks);
     }
     free(env);
     return r;
@@ -102,7 +105,9 @@ int cordon_guests_open(const char *tenant, const char *id, const struct cordon_o
     if (r < 0)
         return r;
     struct cordon_live_stream *stream = calloc(1, sizeof *stream);
-    r = stream ? open_pinned(item, operation, &stream->stream, err) : cordon_fail_errno(err, -ENOMEM, "use a guest");
+    bool looks = tenant == cordon_guests_look;
+    r = stream ? open_pinned(item, looks, operation, &stream->stream, err)
+               : cordon_fail_errno(err, -ENOMEM, "use a guest");
     if (r < 0) {
         free(stream);
         cordon_guest_unpin(item);
@@ -110,6 +115,7 @@ int cordon_guests_open(const char *tenant, const char *id, const struct cordon_o
     }
     stream->item = item;
     stream->exec = exec;
+    stream->looks = looks;
     *ret = stream;
     return 0;
 }
@@ -145,7 +151,7 @@ void cordon_guests_close(struct cordon_live_stream *stream)
         return;
     cordon_guests_rest(stream, false);
     stream->item->backend->stream_close(stream->stream);
-    give_place(stream->item);
+    give_place(stream->item, stream->looks);
     cordon_guest_unpin(stream->item);
     free(stream);
 }
@@ -307,12 +313,12 @@ int cordon_guests_port(const char *tenant, const char *id, uint16_t port, int ca
     int r = pin_running(tenant, id, &item, err);
     if (r < 0)
         return r;
-    r = item->backend->guest_port ? take_place(item, err)
+    r = item->backend->guest_port ? take_place(item, false, err)
                                   : cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED,
                                                 "the backend %s reaches no ports of guests", item->backend_name);
     if (r == 0) {
         r = tell_truth(item, item->backend->guest_port(item->handle, port, cancel_fd, ret, err), err);
-        give_place(item);
+        give_place(item, false);
     }
     cordon_guest_unpin(item);
     return r;

@@ -73,6 +73,7 @@ static void write_record(const struct cordon_guest_item *item, struct cordon_buf
     write_text(&json, "backend", item->backend_name);
     write_text(&json, "cause", item->cause);
     write_text(&json, "reason", item->reason);
+    write_text(&json, "remote", item->remote);
 #define WRITE(key, member)                                                                                             \
     cordon_json_key(&json, key);                                                                                       \
     cordon_json_int(&json, (int64_t)item->member);
@@ -187,7 +188,8 @@ static void read_member(struct cordon_guest_item *item, const struct cordon_valu
     } texts[] = {{"tenant", &item->tenant},
                  {"name", &item->name},
                  {"template", &item->template_name},
-                 {"backend", &item->backend_name}};
+                 {"backend", &item->backend_name},
+                 {"remote", &item->remote}};
     int64_t number = 0;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (cordon_value_equals(key, texts[i].key))

@@ -124,7 +124,12 @@ def test_who_only_looks_resumes_nothing(daemon):
         admin = Session(daemon, key=daemon.create_key("--scope", "admin"))
         assert admin.request("GET", path + "/files?path=kept").body == b"mine"
         assert viewer.request("GET", path).json()["state"] == "running"
-        assert viewer.request("GET", path + "/files?path=kept").body == b"mine"
+        active = viewer.request("GET", path).json()["active_at"]
+        for rest in ("/files?path=kept", "/entries?path=."):
+            assert viewer.request("GET", path + rest).status == 200
+        assert viewer.request("GET", path).json()["active_at"] == active, "who only looks keeps no guest awake"
+        assert admin.request("GET", path + "/files?path=kept").body == b"mine"
+        assert viewer.request("GET", path).json()["active_at"] > active
     finally:
         assert daemon.admin.request("DELETE", path).status in (200, 204)
 

@@ -12,6 +12,7 @@ import time
 
 import pytest
 from lib import host
+from lib.client import Client
 from lib.daemon import Daemon
 from lib.faults import Proxy
 from lib.guest import Guest
@@ -223,6 +224,52 @@ def test_one_whose_making_was_answered_to_nobody_is_found_and_ended(fallible, do
     made = [row for row in between.requests if row[:2] == ("POST", "/v1/sandboxes")]
     assert made and any(method == "DELETE" for method, _, _, _ in between.requests), between.requests
     assert host.wait_for(lambda: there(door) == before, 60), "it was made, and nobody ends it"
+
+
+def test_one_that_the_service_shows_late_is_ended_when_it_does(fallible, door):
+    before, (daemon, between) = there(door), fallible
+    between.where, between.how = r"(POST /v1/sandboxes |GET /v1/sandboxes\?limit)", "unseen"
+    answer = daemon.request("POST", "/v1/guests", {"backend": "createos"})
+    assert answer.status == 503, answer
+    assert there(door) - before and not any(method == "DELETE" for method, *_ in between.requests), "it was seen"
+    between.how = None
+    assert host.wait_for(lambda: there(door) == before, 120), "it has appeared, and nobody ends it"
+
+
+def test_a_pause_whose_answer_was_lost_is_one(guest, proxy):
+    proxy.where, proxy.how = "POST .*/pause ", "lost:status_500"
+    guest.good("POST", "/pause", {})
+    proxy.how = None
+    assert guest.show()["state"] == "paused"
+    guest.good("POST", "/resume", {})
+    assert guest.exec(["echo", "on"])["stdout"] == "on\n"
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "after a restart"])
+def test_one_whose_service_never_answers_again_can_be_given_up(fallible, door, restarts):
+    daemon, between = fallible
+    before, guest = there(door), Guest(daemon, backend="createos", name="mine")
+    (left,) = there(door) - before
+    remote = guest.show()["remote_id"]
+    assert left in remote
+    between.where, between.how = ".", "status_500"
+    if restarts:
+        os.kill(daemon.role("gateway"), signal.SIGKILL)
+        assert daemon.wait_ready()
+        assert host.wait_for(lambda: b"in vain" in guest.call("DELETE").body, 60)
+    status, _, message = guest.refused("DELETE")
+    assert status >= 500 and "?forget=true" in message and guest.show()["state"] == "running", message
+    assert guest.refused("DELETE", "?forget=perhaps")[0] == 400
+    told = guest.good("DELETE", "?forget=true")
+    assert (told["state"], told["cause"], told["remote_id"]) == ("gone", "forgotten", remote) and remote in told["reason"], told
+    assert guest.good("DELETE", "?forget=true")["cause"] == "forgotten", "again"
+    entries = Client(daemon.port, daemon.create_key("--scope", "admin")).get("/v1/admin/audit").json()["entries"]
+    assert [row for row in entries if (row["action"], row["subject"]) == ("guest.forget", guest.id)], entries
+    assert daemon.get("/v1/guests").json()["guests"] == [], "it counts no more"
+    between.how = None
+    with Guest(daemon, backend="createos", name="mine"):
+        assert left in there(door), "which is why its name there was told"
+    assert door.request("DELETE", f"/v1/guests/{left}").status in (200, 204)
 
 
 @pytest.mark.parametrize("how", ["cut", "truncate", "garbage", "status_500", "status_401"])

@@ -112,6 +112,15 @@ def test_a_pause_keeps_what_ran(either):
     assert guest.exec(["kill", "-0", pid])["exit_code"] == 0
 
 
+def test_a_pause_whose_answer_was_lost_is_one(guest, proxy):
+    proxy.where, proxy.how = "POST .*/pause ", "lost:status_500"
+    guest.good("POST", "/pause", {})
+    proxy.how = None
+    assert guest.show()["state"] == "paused"
+    guest.good("POST", "/resume", {})
+    assert guest.exec(["echo", "on"])["stdout"] == "on\n"
+
+
 def test_no_network_unless_it_is_asked_for(guest, proxy):
     made = [body for method, path, _, body in proxy.requests if method == "POST" and path.endswith("/sandboxes")]
     assert made and all(b'"allow_internet_access":false' in body for body in made)

@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import socket
 import tempfile
 import threading
@@ -138,6 +139,27 @@ def test_signed_urls_give_what_they_sign_and_no_more(doors, box, other):
     ):
         assert answer.status == 401, answer
     assert other.envd("GET", other.files("s.txt")).body == b"theirs"
+
+
+def test_a_signed_url_finds_its_sandbox_among_many_that_went_and_after_a_restart(doors, box):
+    box.envd("POST", box.files("s.txt"), b"mine", headers={"Content-Type": "application/octet-stream"})
+
+    def get(token):
+        target = "/files?" + urllib.parse.urlencode({"path": "s.txt", "signature": signature("s.txt", "read", "", token)})
+        return doors.request("GET", target, headers={"Authorization": None})
+
+    gone = [Sandbox(doors) for _ in range(2)]
+    assert get(box.token).body == b"mine"
+    for _ in range(20):
+        assert gone[-1].kill().status == 204
+        gone.append(Sandbox(doors))
+    assert gone[-1].kill().status == 204
+    assert get(box.token).body == b"mine"
+    assert all(get(sandbox.token).status in (401, 502) for sandbox in gone[1:])
+    os.kill(doors.role("gateway"), signal.SIGKILL)
+    assert doors.wait_ready()
+    assert host.wait_for(lambda: get(box.token).body == b"mine", 60), get(box.token)
+    assert get(gone[0].token).status == 404 and gone[0].kill().status == 204
 
 
 def test_no_token_is_shared_and_none_is_told_to_others(box, other):

@@ -64,6 +64,10 @@ class Faults(Server):
         for number in range(20000):
             self.raw(request, b"X-%d: %s\r\n" % (number, b"y" * 100))
 
+    def none_yet(self, request):
+        """CreateOS's list of sandboxes, without any."""
+        self.raw(request, b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 30\r\n\r\n{"status":"success","data":[]}')
+
     def no_such_program(self, request):
         """E2B's stream of a program that ended with 127."""
         self.raw(request, b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/connect+json\r\n\r\n" + b"".join(
@@ -110,8 +114,10 @@ class Broken(Faults):
 
 class Proxy(Faults):
     """Passes everything on to a good server, and answers itself, as `how` says, what `where` (of "METHOD PATH BODY")
-    matches. "late": passed on, a second later. "lost": passed on, and the answer kept. "held": passed on, and the answer
-    kept until it is released, or for 40 s. tls: an ssl.SSLContext of its own side."""
+    matches. "late": passed on, a second later. "lost": passed on, and the answer kept ("lost:FAULT": instead comes that;
+    else it is cut). "held": passed on, and the answer
+    kept until it is released, or for 40 s. "unseen": CreateOS's lists are empty, and of all else the answer is lost.
+    tls: an ssl.SSLContext of its own side."""
 
     def __init__(self, upstream, where=None, how=None, tls=None):
         super().__init__()
@@ -130,7 +136,9 @@ class Proxy(Faults):
         how = self.how if self.matches(request, body) else None
         if how == "late":
             time.sleep(1)
-        elif how and how not in ("lost", "held"):
+        elif how == "unseen":
+            how = "lost" if request.command == "POST" else "none_yet"
+        if how and how.partition(":")[0] not in ("late", "lost", "held"):
             return self.fail(how, request)
         return self.forward(request, body, how)
 
@@ -141,10 +149,10 @@ class Proxy(Faults):
         answer = connection.getresponse()
         if how == "held":
             self.hold(request)
-        if how == "lost":
+        if how and how.startswith("lost"):
             answer.read()
             connection.close()
-            return self.fail("cut", request)
+            return self.fail(how.partition(":")[2] or "cut", request)
         request.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in HOP:

@@ -147,6 +147,7 @@ CORDON_REMOTE_BACKEND(createos, &cordon_createos_service, ask, .shutdown = cordo
                       .guest_release = cordon_createos_guest_release, .guest_destroy = cordon_createos_guest_destroy,
                       .guest_pause = cordon_createos_guest_pause, .guest_resume = cordon_createos_guest_resume,
                       .guest_condition = cordon_createos_guest_condition, .guest_watch = cordon_createos_guest_watch,
-                      .guest_execs = cordon_createos_execs, .guest_open = cordon_createos_stream_open,
-                      .stream_next = cordon_createos_stream_next, .stream_write = cordon_createos_stream_write,
-                      .stream_control = cordon_createos_stream_control, .stream_close = cordon_createos_stream_close);
+                      .guest_remote = cordon_createos_guest_remote, .guest_execs = cordon_createos_execs,
+                      .guest_open = cordon_createos_stream_open, .stream_next = cordon_createos_stream_next,
+                      .stream_write = cordon_createos_stream_write, .stream_control = cordon_createos_stream_control,
+                      .stream_close = cordon_createos_stream_close);

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/log.h"
 
 #define DENY_ALL "240.0.0.0/4" /* the idiom: there is no word for it */
 #define PAUSE_MOST_S 86400u
@@ -16,7 +15,6 @@
 #define PAGES 40
 #define VIEWS_MAX (16u << 20)
 #define LOST_US 10000000u
-#define LOST_AGAIN_US 1000000u
 
 static void make_url(char to[CORDON_CREATEOS_URL], const char *path)
 {
@@ -191,24 +189,15 @@ int cordon_createos_named(const char *name, uint64_t deadline_us, char id[80], c
                   : cordon_fail(err, -ENOENT, CORDON_ERROR_GONE, "CreateOS has no sandbox of the name %.22s", name);
 }
 
-/* Its answer was lost, so it may have been made, and its name is all that is known of it. The service may need a moment
- * to show it: it is looked for twice. */
+/* Its answer was lost, so it may have been made, and its name is all that is known of it. The service may need a while
+ * to show it: who waits looks once, and what comes later is looked for behind him. */
 static void find_lost(const char *name, char id[80])
 {
     char status[24];
-    struct cordon_error err = {0};
-    uint64_t until = cordon_now_us() + LOST_US;
-    int r = cordon_createos_named(name, until, id, status, &err);
-    if (r == -ENOENT && cordon_http_pause(cordon_now_us() + LOST_AGAIN_US, -1, NULL) == 0)
-        r = cordon_createos_named(name, until, id, status, &err);
-    if (r == 0)
+    if (cordon_createos_named(name, cordon_now_us() + LOST_US, id, status, NULL) == 0)
         return;
     *id = '\0';
-    if (r != -ENOENT)
-        cordon_log(CORDON_LOG_WARN,
-                   "a sandbox may have been made and could not be looked for; if it is there it has to "
-                   "be ended by hand",
-                   "backend", "createos", "name", name, "error", err.message, NULL);
+    cordon_createos_lost_add(name);
 }
 
 static int post(const struct cordon_createos_wish *wish, const struct cordon_buf *body, char id[80],

@@ -34,6 +34,7 @@ static struct cordon_remote_keeper keeper = CORDON_REMOTE_KEEPER(often, look);
 void cordon_createos_guests_stop(void)
 {
     cordon_remote_keeper_stop(&keeper);
+    cordon_createos_lost_stop();
 }
 
 /* --- calls about one sandbox --- */
@@ -236,10 +237,17 @@ static int call_pause(struct cordon_remote_kept *kept, struct cordon_error *err)
     return change((struct cordon_guest_handle *)kept, "pause", "paused", err); /* its first member */
 }
 
+static bool is_paused(struct cordon_remote_kept *kept)
+{
+    char status[24];
+    struct cordon_guest_handle *guest = (struct cordon_guest_handle *)kept;             /* its first member */
+    return ask_status(guest->id, status, NULL) == 0 && strncmp(status, "paus", 4) == 0; /* paused, pausing */
+}
+
 int cordon_createos_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err)
 {
     (void)how; /* the service has one way: its memory is kept, nothing runs */
-    return cordon_remote_kept_pause(&guest->kept, call_pause, err);
+    return cordon_remote_kept_pause(&guest->kept, call_pause, is_paused, err);
 }
 
 int cordon_createos_guest_resume(struct cordon_guest_handle *guest, struct cordon_error *err)
@@ -253,6 +261,11 @@ int cordon_createos_guest_resume(struct cordon_guest_handle *guest, struct cordo
 enum cordon_guest_condition cordon_createos_guest_condition(struct cordon_guest_handle *guest)
 {
     return cordon_remote_kept_condition(&guest->kept);
+}
+
+const char *cordon_createos_guest_remote(struct cordon_guest_handle *guest)
+{
+    return guest->id;
 }
 
 int cordon_createos_guest_watch(struct cordon_guest_handle *guest)

@@ -54,6 +54,7 @@ int cordon_createos_guest_pause(struct cordon_guest_handle *guest, enum cordon_p
 int cordon_createos_guest_resume(struct cordon_guest_handle *guest, struct cordon_error *err);
 enum cordon_guest_condition cordon_createos_guest_condition(struct cordon_guest_handle *guest);
 int cordon_createos_guest_watch(struct cordon_guest_handle *guest);
+const char *cordon_createos_guest_remote(struct cordon_guest_handle *guest);
 void cordon_createos_guests_stop(void);
 /* What an answer that is no success means for an operation. */
 int cordon_createos_guest_refused(struct cordon_guest_handle *guest, const char *what, unsigned status,

@@ -60,7 +60,43 @@ static int refused(const struct cordon_e2b_kind *kind, const char *what, const s
     return cordon_remote_refused(kind->service, what, answer->status, &answer->body, err);
 }
 
-/* 404: gone, but for one that is being paused. Anything else is tried again in a third of a lifetime. */
+/* What the service says of it: "running", "paused"; "" when it does not say. 0, or -ENOENT: it is no more. */
+static int ask_state(struct cordon_guest_handle *guest, char to[32])
+{
+    struct cordon_http_answer answer = {0};
+    struct cordon_value root;
+    struct cordon_e2b_box box = cordon_e2b_guest_box(guest, false);
+    int r = about(guest->kind, &box, "GET", "", NULL, CALL_US, &answer, NULL);
+    *to = '\0';
+    if (r == 0 && answer.status == 200 &&
+        cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) == 0)
+        (void)cordon_value_text(&root, "state", to, 32); /* "" is none */
+    bool gone = r == 0 && answer.status == 404;
+    cordon_buf_done(&answer.body);
+    explicit_bzero(&box, sizeof box);
+    return gone ? -ENOENT : 0;
+}
+
+static bool is_paused(struct cordon_remote_kept *kept)
+{
+    char state[32];
+    return ask_state((struct cordon_guest_handle *)kept, state) == 0 &&
+           strcmp(state, "paused") == 0; /* its first member */
+}
+
+/* There is no lifetime to renew of one that is gone, or that is paused: by us just now, or by a call whose answer was
+ * lost. */
+static void not_renewed(struct cordon_remote_kept *kept)
+{
+    char state[32];
+    int r = ask_state((struct cordon_guest_handle *)kept, state); /* its first member */
+    if (r == -ENOENT)
+        cordon_remote_kept_lost(kept);
+    else if (strcmp(state, "paused") == 0)
+        cordon_remote_kept_set(kept, CORDON_GUEST_IS_PAUSED);
+}
+
+/* What fails otherwise is tried again in a third of a lifetime. */
 void cordon_e2b_guest_renew(struct cordon_remote_kept *kept)
 {
     char body[64];
@@ -70,8 +106,8 @@ void cordon_e2b_guest_renew(struct cordon_remote_kept *kept)
     struct cordon_e2b_box box = cordon_e2b_guest_box(guest, false);
     (void)snprintf(body, sizeof body, "{\"timeout\":%llu}", (unsigned long long)life_s(guest->kind)); /* fits */
     int r = about(guest->kind, &box, "POST", "/timeout", body, CALL_US, &answer, &err);
-    if (r == 0 && answer.status == 404)
-        cordon_remote_kept_lost(kept);
+    if (r == 0 && (answer.status == 404 || answer.status == 409))
+        not_renewed(kept);
     else if (r == 0 && answer.status / 100 != 2)
         r = refused(guest->kind, "renewing a sandbox's lifetime", &answer, &err);
     cordon_buf_done(&answer.body);
@@ -254,7 +290,7 @@ static int call_pause(struct cordon_remote_kept *kept, struct cordon_error *err)
 int cordon_e2b_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err)
 {
     (void)how; /* the service has one way: its memory is kept, nothing runs */
-    return cordon_remote_kept_pause(&guest->kept, call_pause, err);
+    return cordon_remote_kept_pause(&guest->kept, call_pause, is_paused, err);
 }
 
 int cordon_e2b_guest_resume(struct cordon_guest_handle *guest, struct cordon_error *err)
@@ -283,6 +319,11 @@ int cordon_e2b_guest_resume(struct cordon_guest_handle *guest, struct cordon_err
 enum cordon_guest_condition cordon_e2b_guest_condition(struct cordon_guest_handle *guest)
 {
     return cordon_remote_kept_condition(&guest->kept);
+}
+
+const char *cordon_e2b_guest_remote(struct cordon_guest_handle *guest)
+{
+    return guest->box.id; /* which never changes */
 }
 
 int cordon_e2b_guest_watch(struct cordon_guest_handle *guest)

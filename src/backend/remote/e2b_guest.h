@@ -30,6 +30,7 @@ int cordon_e2b_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause 
 int cordon_e2b_guest_resume(struct cordon_guest_handle *guest, struct cordon_error *err);
 enum cordon_guest_condition cordon_e2b_guest_condition(struct cordon_guest_handle *guest);
 int cordon_e2b_guest_watch(struct cordon_guest_handle *guest);
+const char *cordon_e2b_guest_remote(struct cordon_guest_handle *guest);
 /* For the keepers of the kinds: a sandbox's lifetime is renewed three times in a lifetime. */
 void cordon_e2b_guest_renew(struct cordon_remote_kept *guest);
 
@@ -51,9 +52,9 @@ void cordon_e2b_stream_close(struct cordon_stream *stream);
     .guest_create = guest_create, .guest_adopt = guest_adopt, .guest_release = cordon_e2b_guest_release,               \
     .guest_destroy = cordon_e2b_guest_destroy, .guest_pause = cordon_e2b_guest_pause,                                  \
     .guest_resume = cordon_e2b_guest_resume, .guest_condition = cordon_e2b_guest_condition,                            \
-    .guest_watch = cordon_e2b_guest_watch, .guest_execs = cordon_e2b_stream_execs,                                     \
-    .guest_open = cordon_e2b_stream_open, .stream_next = cordon_e2b_stream_next,                                       \
-    .stream_write = cordon_e2b_stream_write, .stream_control = cordon_e2b_stream_control,                              \
-    .stream_close = cordon_e2b_stream_close
+    .guest_watch = cordon_e2b_guest_watch, .guest_remote = cordon_e2b_guest_remote,                                    \
+    .guest_execs = cordon_e2b_stream_execs, .guest_open = cordon_e2b_stream_open,                                      \
+    .stream_next = cordon_e2b_stream_next, .stream_write = cordon_e2b_stream_write,                                    \
+    .stream_control = cordon_e2b_stream_control, .stream_close = cordon_e2b_stream_close
 
 #endif

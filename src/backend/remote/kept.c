@@ -34,12 +34,17 @@ void cordon_remote_kept_lost(struct cordon_remote_kept *guest)
 
 int cordon_remote_kept_pause(struct cordon_remote_kept *guest,
                              int (*call)(struct cordon_remote_kept *guest, struct cordon_error *err),
-                             struct cordon_error *err)
+                             bool (*is_paused)(struct cordon_remote_kept *guest), struct cordon_error *err)
 {
+    struct cordon_error own = {0};
     cordon_remote_kept_set(guest, CORDON_GUEST_IS_PAUSED);
-    int r = call(guest, err);
+    int r = call(guest, &own);
+    if (r < 0 && is_paused(guest))
+        return 0;
     if (r < 0)
         cordon_remote_kept_set(guest, CORDON_GUEST_IS_RUNNING);
+    if (r < 0 && err)
+        *err = own;
     return r;
 }
 

@@ -48,10 +48,12 @@ void cordon_remote_kept_set(struct cordon_remote_kept *guest, enum cordon_guest_
 /* A look found nothing: gone, unless it was paused meanwhile, when there may be nothing to find. */
 void cordon_remote_kept_lost(struct cordon_remote_kept *guest);
 /* Pausing by that call: PAUSED before it begins (what it races is not to believe, or undo, what it does), RUNNING again
- * when it fails. */
+ * when it fails, unless `is_paused` hears from the service that it was done all the same: its answer may have been
+ * lost.
+ */
 int cordon_remote_kept_pause(struct cordon_remote_kept *guest,
                              int (*call)(struct cordon_remote_kept *guest, struct cordon_error *err),
-                             struct cordon_error *err);
+                             bool (*is_paused)(struct cordon_remote_kept *guest), struct cordon_error *err);
 enum cordon_guest_condition cordon_remote_kept_condition(const struct cordon_remote_kept *guest);
 
 /* Which part of a file is wanted. */

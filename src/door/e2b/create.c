@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "door/e2b/control.h"
+#include "door/e2b/tokens.h"
 
 struct new_sandbox {
     struct cordon_door_memory memory;
@@ -134,6 +135,8 @@ static int create(struct cordon_http_request *request, int64_t default_timeout_s
         r = make_guest(request, &new, (struct cordon_bytes){box.data, box.size}, &guest, err);
     cordon_buf_wipe(&box);
     cordon_door_forget(&new.memory);
+    if (r == 0)
+        cordon_e2b_tokens_add(guest);
     if (r == 0)
         r = cordon_e2b_reply_sandbox(request, 201, guest, err);
     cordon_guest_info_free(guest);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "door/e2b/envelope.h"
 #include "door/e2b/signature.h"
+#include "door/e2b/tokens.h"
 #include "door/json_time.h"
 
 #define PATH_ROOM 4200u
@@ -96,42 +97,22 @@ static bool signed_for(const struct cordon_e2b_box *box, const struct signed_url
     return cordon_e2b_signature_ok(&url->what, box->access_token, url->signature);
 }
 
-/* Of one page: takes the guest whose token signed the URL out of it. 1, 0, or negative. */
-static int look_through(struct cordon_guest_page *page, const struct signed_url *url, struct cordon_e2b_visit **ret,
-                        struct cordon_error *err)
+static bool fits(void *context, const char *token)
 {
-    for (size_t i = 0; i < page->count; i++) {
-        cordon_autoforget struct cordon_door_memory memory = {0};
-        struct cordon_e2b_box box;
-        if (cordon_e2b_box_read(page->guests[i]->private_data, &memory, &box, NULL) < 0 || !signed_for(&box, url))
-            continue;
-        struct cordon_guest_info *found;
-        int r = cordon_guests_info(cordon_guests_all, page->guests[i]->id, &found, err);
-        if (r == 0)
-            r = make_visit(found, CORDON_E2B_PORT_ENVD, ret, err);
-        return r < 0 ? r : 1;
-    }
-    return 0;
+    const struct signed_url *url = context;
+    return cordon_e2b_signature_ok(&url->what, token, url->signature);
 }
 
 /* Such a URL names no sandbox: it is the one whose token fits. Tokens are random, so only one does. */
-static int find_by_signature(const struct signed_url *url, struct cordon_e2b_visit **ret, struct cordon_error *err)
+static int find_by_signature(struct signed_url *url, struct cordon_e2b_visit **ret, struct cordon_error *err)
 {
-    char after[sizeof((struct cordon_guest_page *)0)->next] = "";
-    int found;
-    do {
-        struct cordon_guest_query query = {
-            .tenant = cordon_guests_all, .door = CORDON_DOOR_E2B, .limit = 500, .after = after};
-        struct cordon_guest_page page = {0};
-        int r = cordon_guests_list(&query, &page, err);
-        if (r < 0)
-            return r;
-        found = look_through(&page, url, ret, err);
-        memcpy(after, page.next, sizeof after);
-        cordon_guest_page_done(&page);
-    } while (!found && after[0]);
-    if (found)
-        return found < 0 ? found : 0;
+    struct cordon_guest_info *guest;
+    char id[CORDON_GUEST_ID];
+    int r = cordon_e2b_tokens_find(fits, url, id, err);
+    if (r < 0)
+        return r;
+    if (r > 0 && cordon_guests_info(cordon_guests_all, id, &guest, NULL) == 0)
+        return make_visit(guest, CORDON_E2B_PORT_ENVD, ret, err);
     return cordon_fail(err, -EACCES, CORDON_ERROR_UNAUTHENTICATED,
                        "the signature is not one that a sandbox here has given for this path, user and operation");
 }

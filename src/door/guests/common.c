@@ -93,6 +93,7 @@ static void write_end(struct cordon_json *json, const struct cordon_guest_info *
     time_of(json, "gone_at", info->gone_us);
     pair(json, "cause", info->cause);
     pair(json, "reason", info->reason);
+    pair(json, "remote_id", info->remote);
 }
 
 void cordon_guest_write(struct cordon_json *json, const struct cordon_guest_info *info)

@@ -18,8 +18,11 @@ static const struct cordon_http_route routes[] = {
      NULL, "Guests", NULL},
     {"GET", G, cordon_guest_get, RUN, NONE, "One guest; one that is gone tells for a while what ended it.", NULL,
      "Guest", NULL},
-    {"DELETE", G, cordon_guest_delete, RUN, NONE, "Ends a guest, whatever it does. Answers when it is gone.", NULL,
-     NULL, NULL},
+    {"DELETE", G, cordon_guest_delete, RUN, NONE,
+     "Ends a guest, whatever it does. Answers when it is gone. Query: forget=true: one that can't be ended is given "
+     "up, "
+     "and the answer is the guest, whose remote_id is what to end at its service.",
+     NULL, NULL, NULL},
     {"POST", G "/pause", cordon_guest_pause_post, RUN, SOME, "Freezes it: nothing in it runs until it is resumed.",
      NULL, "Guest", NULL},
     {"POST", G "/resume", cordon_guest_resume_post, RUN, SOME, "Lets it go on; ttl_s: its life from now on.", "Resume",

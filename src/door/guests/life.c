@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "door/admin/admin.h"
 #include "door/guests/guests.h"
 
 #define SECONDS_MAX 31536000.0
@@ -154,13 +155,41 @@ int cordon_guest_reply_now(struct cordon_http_request *request, const char *id, 
     return r;
 }
 
+/* What may be left at a service is somebody's to end: that is recorded before it is given up. */
+static int forget(struct cordon_http_request *request, const char *id, struct cordon_error *err)
+{
+    const struct cordon_doors *doors = request->context;
+    const char *who = request->sees_all ? cordon_admin_who(request) : *request->subject ? request->subject : "local";
+    const struct cordon_audit_entry entry = {
+        .who = who, .action = "guest.forget", .subject = id, .before = "", .after = ""};
+    int r = cordon_audit_add(doors->store, &entry, err);
+    if (r >= 0)
+        r = cordon_guests_forget(cordon_guest_viewer(request), id, NULL, err);
+    return r < 0 ? r : cordon_guest_reply_now(request, id, err);
+}
+
 int cordon_guest_delete(struct cordon_http_request *request, struct cordon_error *err)
 {
-    char id[CORDON_GUEST_ID];
+    char id[CORDON_GUEST_ID], asked[8] = "";
+    struct cordon_error why = {0};
+    ssize_t n = cordon_http_query(request, "forget", asked, sizeof asked);
+    bool forgets = n > 0 && strcmp(asked, "true") == 0;
+    if (n != -ENOENT && !forgets && strcmp(asked, "false") != 0)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "forget is \"true\" or \"false\"");
     int r = cordon_guest_of(request, id, err);
-    if (r == 0)
-        r = cordon_guests_destroy(cordon_guest_viewer(request), id, NULL, err);
-    return r < 0 ? r : cordon_guest_reply_nothing(request, err);
+    if (r == 0 && forgets)
+        return forget(request, id, err);
+    if (r < 0)
+        return r;
+    r = cordon_guests_destroy(cordon_guest_viewer(request), id, NULL, &why);
+    if (r >= 0)
+        return cordon_guest_reply_nothing(request, err);
+    *err = why;
+    bool stays = why.kind == CORDON_ERROR_UNAVAILABLE || why.kind == CORDON_ERROR_INFRASTRUCTURE;
+    return stays && !strstr(why.message, "?forget=true")
+               ? cordon_fail(err, r, why.kind, "%.380s; it stays, and DELETE with ?forget=true gives it up",
+                             why.message)
+               : r;
 }
 
 int cordon_guest_pause_post(struct cordon_http_request *request, struct cordon_error *err)

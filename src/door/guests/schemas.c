@@ -38,7 +38,7 @@ static const char guest[] = OBJECT(
     "\"cpu_percent\":" INTEGER ",\"created_at\":" STRING_OR_NULL ",\"started_at\":" STRING_OR_NULL ","
     "\"paused_at\":" STRING_OR_NULL ",\"active_at\":" STRING_OR_NULL ",\"ends_at\":" STRING_OR_NULL ","
     "\"at_end\":" STRING ",\"idle_pause_s\":" INTEGER ",\"auto_resume\":" BOOLEAN ",\"gone_at\":" STRING_OR_NULL ","
-    "\"cause\":" STRING_OR_NULL ",\"reason\":" STRING_OR_NULL);
+    "\"cause\":" STRING_OR_NULL ",\"reason\":" STRING_OR_NULL ",\"remote_id\":" STRING_OR_NULL);
 
 static const char guests[] = OBJECT("\"guests\":" LIST("Guest") ",\"total\":" INTEGER ",\"next\":" STRING_OR_NULL);
 static const char resume[] = OBJECT("\"ttl_s\":" NUMBER);
