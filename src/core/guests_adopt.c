@@ -94,7 +94,8 @@ static int look_for(const struct cordon_guest_item *item, const struct cordon_ba
     return (*backend)->guest_adopt(item->id, handle, err);
 }
 
-static void found(struct cordon_guest_item *item, const struct cordon_backend *backend,
+/* False: it was given up meanwhile. */
+static bool found(struct cordon_guest_item *item, const struct cordon_backend *backend,
                   struct cordon_guest_handle *handle)
 {
     cordon_guests_lock();
@@ -104,7 +105,7 @@ static void found(struct cordon_guest_item *item, const struct cordon_backend *b
     cordon_guests_unlock();
     if (forgotten) { /* while it was looked for: it is not to go on, unknown to all */
         (void)backend->guest_destroy(handle, NULL);
-        return;
+        return false;
     }
     cordon_guests_lock();
     cordon_guest_item_remote(item);
@@ -114,6 +115,7 @@ static void found(struct cordon_guest_item *item, const struct cordon_backend *b
     cordon_guest_item_note(item, "adopted", "the gateway was restarted");
     cordon_guests_unlock();
     cordon_guest_network_restore(item); /* before anybody who waits goes on */
+    return true;
 }
 
 static void ended(struct cordon_guest_item *item, const struct cordon_error *why)
@@ -153,16 +155,15 @@ static void adopt(struct cordon_guest_item *item)
     const struct cordon_backend *backend = NULL;
     int r = look_for(item, &backend, &handle, &why);
     bool over = r < 0 && (why.kind == CORDON_ERROR_GONE || why.kind == CORDON_ERROR_UNSUPPORTED);
-    if (r == 0)
-        found(item, backend, handle);
-    else if (over)
+    bool lives = r == 0 && found(item, backend, handle);
+    if (over)
         ended(item, &why);
-    else
+    else if (r < 0)
         failed(item, &why);
     cordon_guests_lock();
     let_go_on(item);
     cordon_guests_unlock();
-    if (r == 0)
+    if (lives)
         (void)cordon_guests_watch_add(item); /* without, its end shows at its next use */
     if (r == 0 || over)
         cordon_guest_save(item);

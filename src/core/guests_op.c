@@ -27,8 +27,8 @@ static int pin_running(const char *tenant, const char *id, struct cordon_guest_i
     int r = cordon_guest_pin(tenant, id, false, &item, err);
     if (r < 0)
         return r;
-    cordon_guests_lock();
-    bool paused = item->paused;
+    cordon_guests_lock(); /* its backend may know of a pause whose answer was lost */
+    bool paused = item->paused || item->backend->guest_condition(item->handle) == CORDON_GUEST_IS_PAUSED;
     cordon_guests_unlock();
     if (paused && (!item->auto_resume || tenant == cordon_guests_look))
         r = cordon_fail(err, -EBUSY, CORDON_ERROR_PAUSED, "the guest %s is paused: resume it first", id);

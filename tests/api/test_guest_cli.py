@@ -34,6 +34,9 @@ def test_life(guest):
     assert "created" in guest("log", "cli-life").text
     assert guest("rm", "cli-life").status == 0
     assert "cli-life" not in guest("list").text and guest("rm", "cli-life").status == 2
+    guest("create", "cli-forget")
+    done = guest("rm", "--forget", "cli-forget")
+    assert (done.status, done.text) == (0, "cli-forget: it was destroyed on request\n"), "it could be, so nothing is left"
 
 
 def test_exec(guest):

@@ -15,7 +15,7 @@
 #define BOUND_MS 30000
 
 static const char hangs[] = "abcd000000000000hang", lives[] = "abcd000000000000live", fails[] = "abcd000000000000fail",
-                  ended[] = "abcd000000000000gone";
+                  ended[] = "abcd000000000000gone", given_up[] = "abcd000000000000late";
 
 struct cordon_guest_handle {
     int gone_fd;
@@ -24,13 +24,13 @@ struct cordon_guest_handle {
 static struct cordon_guest_handle live = {-1};
 static struct cordon_error err;
 static atomic_bool reached; /* the service of `fails` */
-static atomic_int tries;
+static atomic_int tries, destroyed;
 static int release_fd = -1; /* readable: `hangs` may go on */
 
 static int adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *e)
 {
     struct pollfd wait = {.fd = release_fd, .events = POLLIN};
-    if (strcmp(id, hangs) == 0)
+    if (strcmp(id, hangs) == 0 || strcmp(id, given_up) == 0)
         (void)poll(&wait, 1, -1);
     if (strcmp(id, ended) == 0 || strcmp(id, hangs) == 0)
         return cordon_fail(e, -ENOENT, CORDON_ERROR_GONE, "there is no such sandbox");
@@ -47,6 +47,7 @@ static void release(struct cordon_guest_handle *guest)
 
 static int destroy(struct cordon_guest_handle *guest, struct cordon_error *e)
 {
+    atomic_fetch_add(&destroyed, 1);
     return 0;
 }
 
@@ -94,7 +95,10 @@ static int each(void *context, void (*row)(void *row_context, const char *id, co
 {
     static const char record[] = "{\"tenant\":\"\",\"name\":\"\",\"template\":\"default\",\"backend\":\"local\"}";
     static const char strange[] = "{\"tenant\":\"\",\"name\":\"\",\"template\":\"default\",\"backend\":\"removed\"}";
+    static const char remote[] =
+        "{\"tenant\":\"\",\"name\":\"\",\"template\":\"default\",\"backend\":\"local\",\"remote\":\"sb_1\"}";
     row(row_context, hangs, record, sizeof record - 1);
+    row(row_context, given_up, remote, sizeof remote - 1);
     row(row_context, fails, record, sizeof record - 1);
     row(row_context, ended, record, sizeof record - 1);
     row(row_context, lives, record, sizeof record - 1);
@@ -184,6 +188,24 @@ static void one_whose_service_is_not_reached_is_looked_for_again(void **state)
     assert_true(atomic_load(&tries) > 1);
 }
 
+/* Its service does not answer, and whoever gives it up is told what it is called there. It is found all the same, which
+ * is seen in the next test, and is not to go on then. */
+static void one_that_hangs_can_be_given_up(void **state)
+{
+    bool changed;
+    char reason[256];
+    (void)state;
+    assert_int_equal(cordon_guests_forget(cordon_guests_all, given_up, &changed, &err), 0);
+    assert_true(changed);
+    assert_int_equal(condition_of(given_up, reason), CORDON_GUEST_IS_GONE);
+    assert_non_null(strstr(reason, "given up on request"));
+    assert_non_null(strstr(reason, "sb_1"));
+    assert_int_equal(cordon_guests_forget(cordon_guests_all, given_up, &changed, &err), 0);
+    assert_false(changed);
+    assert_int_equal(use(given_up), -ESRCH);
+    assert_int_equal(atomic_load(&destroyed), 0);
+}
+
 /* A first try that takes long: who asks is told so in a while, and what comes of it is told then. */
 static void one_that_hangs_is_told_to_be_looked_for(void **state)
 {
@@ -192,10 +214,13 @@ static void one_that_hangs_is_told_to_be_looked_for(void **state)
     assert_true(use(hangs) < 0);
     assert_int_equal(err.kind, CORDON_ERROR_UNAVAILABLE);
     assert_int_equal(eventfd_write(release_fd, 1), 0);
-    for (int waited = 0; condition_of(hangs, reason) != CORDON_GUEST_IS_GONE; waited += 20) {
+    for (int waited = 0; condition_of(hangs, reason) != CORDON_GUEST_IS_GONE || !atomic_load(&destroyed);
+         waited += 20) {
         assert_true(waited < BOUND_MS);
         (void)poll(NULL, 0, 20);
     }
+    assert_int_equal(condition_of(given_up, reason), CORDON_GUEST_IS_GONE);
+    assert_int_equal(atomic_load(&destroyed), 1);
 }
 
 int main(void)
@@ -204,6 +229,7 @@ int main(void)
         cmocka_unit_test(the_others_are_found_beside_one_that_hangs),
         cmocka_unit_test(only_what_is_gone_is_told_to_be),
         cmocka_unit_test(one_whose_service_is_not_reached_is_looked_for_again),
+        cmocka_unit_test(one_that_hangs_can_be_given_up),
         cmocka_unit_test(one_that_hangs_is_told_to_be_looked_for),
     };
     return cmocka_run_group_tests(tests, start, stop);
