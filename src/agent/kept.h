@@ -10,7 +10,7 @@
  * Programs and workers come from the *launcher* (kept_launch.c), a small child of the agent that joined the code's
  * control groups once, when the guest was made: joining them for each program would cost up to 20 ms on v1 hosts.
  *
- * Every stream has a window: the agent sends no more payload for it than the host asked for. An exec's pipes are read
+ * Every stream has a window: the agent sends no more for it than the host asked for. An exec's pipes are read
  * only while its slowest reader has room in the ring; without readers the ring forgets the oldest. So a host that does
  * not read stops what it reads, and nothing else; and the agent's memory is bounded by the tables' sizes.
  *

@@ -95,19 +95,18 @@ static void end_relay(struct cordon_kept *kept, struct cordon_kept_stream *strea
 
 static bool may_read(const struct cordon_kept *kept, const struct cordon_kept_stream *stream)
 {
-    return stream->window > 1 && cordon_kept_has_room(kept);
+    return stream->window > 0 && cordon_kept_has_room(kept);
 }
 
 static void relay_out(struct cordon_kept *kept, struct cordon_kept_stream *stream)
 {
     char payload[1 + CORDON_RING_CHUNK] = {CORDON_OUTPUT_STDOUT};
-    size_t room = (uint64_t)stream->window - 1 < CORDON_RING_CHUNK ? (size_t)stream->window - 1 : CORDON_RING_CHUNK;
-    ssize_t n = recv(stream->fd, payload + 1, room, MSG_DONTWAIT);
+    ssize_t n = recv(stream->fd, payload + 1, CORDON_RING_CHUNK, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n > 0) {
         cordon_kept_send(kept, CORDON_FRAME_OUTPUT, stream->id, payload, (uint32_t)(1 + n));
-        stream->window -= 1 + n;
+        stream->window -= cordon_kept_cost(CORDON_FRAME_OUTPUT, (uint32_t)(1 + n));
     } else if (n < 0 || stream->deaf) {
         end_relay(kept, stream);
     } else { /* whether it still reads, only writing to it tells */

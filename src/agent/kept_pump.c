@@ -245,15 +245,14 @@ static bool send_chunk(struct cordon_kept *kept, struct cordon_kept_stream *stre
 {
     char payload[1 + CORDON_RING_CHUNK];
     uint8_t which = 0;
-    if (stream->window <= 1 || !cordon_kept_has_room(kept))
+    if (stream->window <= 0 || !cordon_kept_has_room(kept))
         return false;
-    size_t most = (uint64_t)stream->window - 1 < CORDON_RING_CHUNK ? (size_t)stream->window - 1 : CORDON_RING_CHUNK;
-    size_t n = cordon_ring_take(&stream->exec->ring, &stream->place, &which, payload + 1, most);
+    size_t n = cordon_ring_take(&stream->exec->ring, &stream->place, &which, payload + 1, CORDON_RING_CHUNK);
     if (n == 0)
         return false;
     payload[0] = (char)which;
     cordon_kept_send(kept, CORDON_FRAME_OUTPUT, stream->id, payload, (uint32_t)(1 + n));
-    stream->window -= (int64_t)(1 + n);
+    stream->window -= cordon_kept_cost(CORDON_FRAME_OUTPUT, (uint32_t)(1 + n));
     return true;
 }
 

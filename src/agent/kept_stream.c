@@ -268,8 +268,7 @@ static bool pass_on(struct cordon_kept *kept, struct cordon_kept_stream *stream)
         return false;
     }
     cordon_kept_send(kept, frame.type, stream->id, frame.payload, frame.length);
-    if (frame.type == CORDON_FRAME_OUTPUT || frame.type == CORDON_FRAME_ENTRY || frame.type == CORDON_FRAME_CHANGE)
-        stream->window -= frame.length;
+    stream->window -= cordon_kept_cost(frame.type, frame.length);
     stream->ended = frame.type == CORDON_FRAME_DONE || frame.type == CORDON_FRAME_FAILED;
     cordon_buf_consume(&stream->from, (size_t)n);
     return true;

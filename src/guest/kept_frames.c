@@ -15,11 +15,6 @@
 
 #define INFOS_MAX 256
 
-static bool is_windowed(uint8_t type)
-{
-    return type == CORDON_FRAME_OUTPUT || type == CORDON_FRAME_ENTRY || type == CORDON_FRAME_CHANGE;
-}
-
 static bool is_last(const struct cordon_guest_handle *guest, uint8_t type)
 {
     return type == CORDON_FRAME_DONE || type == CORDON_FRAME_FAILED || type == CORDON_FRAME_ENDED ||
@@ -70,10 +65,10 @@ static const char *take_window(struct cordon_stream *stream, const struct cordon
 
 static const char *count(struct cordon_stream *stream, const struct cordon_frame *frame)
 {
-    if (is_windowed(frame->type) && stream->window <= 0)
+    uint32_t cost = cordon_kept_cost(frame->type, frame->length);
+    if (cost && stream->window <= 0)
         return "more than its window";
-    if (is_windowed(frame->type))
-        stream->window -= frame->length;
+    stream->window -= cost;
     if ((frame->type == CORDON_FRAME_BEGAN || frame->type == CORDON_FRAME_DISK) && stream->began)
         return "a second start";
     stream->began = stream->began || frame->type == CORDON_FRAME_BEGAN || frame->type == CORDON_FRAME_DISK;

@@ -211,8 +211,7 @@ static int pop(struct cordon_stream *stream, uint32_t *give_back, struct cordon_
                 ? cordon_fail_errno(err, -ENOMEM, "take an event of the guest %s", guest->id)
                 : 1;
         drop_taken(stream, (size_t)n);
-        if (frame.type == CORDON_FRAME_OUTPUT || frame.type == CORDON_FRAME_ENTRY || frame.type == CORDON_FRAME_CHANGE)
-            stream->owed += frame.length;
+        stream->owed += cordon_kept_cost(frame.type, frame.length);
         if (stream->owed >= GIVE_BACK && !stream->over) {
             *give_back = stream->owed;
             stream->window += stream->owed;

@@ -4,6 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
+uint32_t cordon_kept_cost(uint8_t type, uint32_t length)
+{
+    bool many = type == CORDON_FRAME_OUTPUT || type == CORDON_FRAME_ENTRY || type == CORDON_FRAME_CHANGE;
+    return many ? CORDON_FRAME_HEADER + length : 0;
+}
+
 /* --- OPEN --- */
 
 static void put_text(struct cordon_buf *to, uint8_t tag, const char *text)

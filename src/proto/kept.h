@@ -10,12 +10,16 @@
 
 #include "proto/frame.h"
 
-#define CORDON_KEPT_VERSION 1u
-#define CORDON_KEPT_WINDOW (256u << 10)   /* bytes of payload that the guest may send unasked for an operation */
+#define CORDON_KEPT_VERSION 2u
+#define CORDON_KEPT_WINDOW (256u << 10)   /* bytes that the guest may send unasked for an operation */
 #define CORDON_KEPT_WRITE_MAX (64u << 10) /* bytes that the host may write unasked, to each end of an operation */
 #define CORDON_KEPT_REPLAY_MAX (64u << 10)
 #define CORDON_KEPT_PATH_MAX 4096u
 #define CORDON_KEPT_TAG_MAX 64u /* with its NUL */
+
+/* What a frame of the guest takes of its operation's window: all of its bytes, since the host keeps all of them; 0 of
+ * those that come once in an operation. A frame may be sent while there is any window left. */
+uint32_t cordon_kept_cost(uint8_t type, uint32_t length);
 
 /* Operations that no door asks for in these words. */
 enum cordon_kept_operation {

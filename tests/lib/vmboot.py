@@ -338,7 +338,7 @@ class Kept:
 
     def begin(self, epoch=1):
         kind, _, payload = self.machine.frame()
-        assert (kind, payload) == (READY, struct.pack("<II", 1, epoch)), (kind, payload)
+        assert (kind, payload) == (READY, struct.pack("<II", 2, epoch)), (kind, payload)
 
     def set_up(self, **what):
         self.machine.send(SETUP, limits(**what) + field(F_ENV, "FROM_SETUP=1"))
@@ -362,6 +362,6 @@ class Kept:
                 return found
             found.append((got, data))
             if got == OUTPUT:
-                self.machine.send(WINDOW, struct.pack("<I", len(data)), number)
+                self.machine.send(WINDOW, struct.pack("<I", 8 + len(data)), number)
             if got in (ENDED, DONE, FAILED, DISK):
                 self.machine.send(CLOSE, b"", number)

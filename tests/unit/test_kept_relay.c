@@ -179,6 +179,37 @@ static int tear_down(void **state)
 
 /* --- the tests --- */
 
+/* As a program that writes single bytes to a client that does not read. */
+static void the_smallest_frames_fill_the_window_and_are_kept(void **state)
+{
+    static const char byte[2] = {CORDON_OUTPUT_STDOUT, 'x'};
+    const unsigned most = CORDON_KEPT_WINDOW / (CORDON_FRAME_HEADER + sizeof byte) + 1;
+    struct bench *bench = *state;
+    struct cordon_stream *stream = NULL;
+    struct cordon_stream_event event;
+    struct cordon_error err = {0};
+    struct cordon_buf fields = CORDON_BUF_INIT(64);
+    (void)cordon_field_put_u32(&fields, CORDON_FIELD_OPERATION, CORDON_OP_EXEC); /* failures stick in fields.failed */
+    assert_int_equal(cordon_kept_open_fields(bench->guest, CORDON_OP_EXEC, &fields, -1, &stream, &err), 0);
+    cordon_buf_done(&fields);
+    uint16_t id = hear(bench).exec;
+    const struct cordon_frame frame = {.type = CORDON_FRAME_OUTPUT, .exec = id, .payload = byte, .length = sizeof byte};
+    for (unsigned i = 0; i < most; i++)
+        say(bench, frame.type, id, byte, sizeof byte);
+    (void)pthread_mutex_lock(&bench->guest->lock);
+    assert_string_equal(cordon_kept_take_frame(bench->guest, &frame), "more than its window");
+    (void)pthread_mutex_unlock(&bench->guest->lock);
+    for (unsigned i = 0; i < most; i++)
+        assert_int_equal(cordon_kept_stream_next(stream, 0, &event, &err), 1);
+    for (uint32_t given = 0; given < CORDON_KEPT_WINDOW / 4 * 3;) {
+        struct cordon_frame window = hear(bench);
+        assert_int_equal(window.type, CORDON_FRAME_WINDOW);
+        given += cordon_frame_u32(&window, 0);
+    }
+    cordon_kept_stream_close(stream);
+    expect_close(bench, id);
+}
+
 static size_t hear_writes(struct bench *bench, size_t size)
 {
     size_t heard = 0;
@@ -388,6 +419,7 @@ int main(void)
 {
 #define ROW(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        ROW(the_smallest_frames_fill_the_window_and_are_kept),
         ROW(what_a_caller_wrote_who_left_goes_in_first),
         ROW(a_server_that_does_not_read_is_given_up_when_its_caller_left),
         ROW(an_early_answer_reaches_the_caller_whose_bytes_nobody_takes),
