@@ -421,6 +421,9 @@ struct cordon_backend {
     /* Of guests that are a service's elsewhere: what it calls this one, for who must look for it there. Borrowed while
      * the handle lives. */
     const char *(*guest_remote)(struct cordon_guest_handle *guest);
+    /* Why a guest is gone that was not destroyed: a sentence without a full stop, valid while the handle lives. Asked
+     * only when guest_condition has said GONE; no waiting. */
+    const char *(*guest_why_gone)(struct cordon_guest_handle *guest);
 };
 
 #endif

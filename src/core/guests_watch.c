@@ -146,6 +146,13 @@ static int64_t do_all(void)
 
 /* --- guests that are gone by themselves --- */
 
+static const char *why_gone(const struct cordon_guest_item *item)
+{
+    const struct cordon_backend *backend = item->backend;
+    const char *why = backend->guest_why_gone ? backend->guest_why_gone(item->handle) : NULL;
+    return why ? why : "its processes ended by themselves or were killed from outside";
+}
+
 static void lost(const char *id)
 {
     cordon_guests_lock();
@@ -155,7 +162,7 @@ static void lost(const char *id)
     if (item) {
         item->uses++;
         item->refs++;
-        cordon_guest_item_end(item, "died", "its processes ended by themselves or were killed from outside");
+        cordon_guest_item_end(item, "died", why_gone(item));
     }
     cordon_guests_unlock();
     if (!item)

@@ -315,6 +315,11 @@ enum cordon_guest_condition cordon_kept_condition(struct cordon_guest_handle *gu
     return ret;
 }
 
+const char *cordon_kept_why_gone(struct cordon_guest_handle *guest)
+{
+    return guest->why; /* written before it was gone, once */
+}
+
 int cordon_kept_watch(struct cordon_guest_handle *guest)
 {
     return guest->gone_fd;

@@ -89,6 +89,10 @@ const char *cordon_kept_take_frame(struct cordon_guest_handle *guest, const stru
 void cordon_kept_set_paused(struct cordon_guest_handle *guest, bool quiet, bool paused); /* false: and wakes them */
 int cordon_kept_send_frame(struct cordon_guest_handle *guest, uint8_t type, uint16_t id, const void *head,
                            size_t head_size, const void *data, size_t size, struct cordon_error *err);
+/* OPEN of a stream that `enter` gives its number, unless it refuses: that is told, and nothing is sent. */
+int cordon_kept_send_open(struct cordon_stream *stream,
+                          int (*enter)(struct cordon_stream *stream, struct cordon_error *err),
+                          const struct cordon_buf *fields, struct cordon_error *err);
 int cordon_kept_order(struct cordon_guest_handle *guest, enum cordon_lease_verb verb, struct cordon_error *err);
 int cordon_kept_say_gone(struct cordon_guest_handle *guest, struct cordon_error *err); /* returns -ESRCH */
 
@@ -117,6 +121,7 @@ int cordon_kept_destroy(struct cordon_guest_handle *guest, struct cordon_error *
 int cordon_kept_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err);
 int cordon_kept_resume(struct cordon_guest_handle *guest, struct cordon_error *err);
 enum cordon_guest_condition cordon_kept_condition(struct cordon_guest_handle *guest);
+const char *cordon_kept_why_gone(struct cordon_guest_handle *guest);
 int cordon_kept_watch(struct cordon_guest_handle *guest);
 uint32_t cordon_kept_running(struct cordon_guest_handle *guest, uint64_t *changed_us);
 int cordon_kept_network(struct cordon_guest_handle *guest, const struct cordon_egress_policy *policy,
@@ -152,6 +157,7 @@ void cordon_kept_stream_close(struct cordon_stream *stream);
     .guest_running = cordon_kept_running, .guest_usage = cordon_kept_usage, .guest_network = cordon_kept_network,      \
     .guest_egress = cordon_kept_egress, .guest_execs = cordon_kept_execs, .guest_port = cordon_kept_port,              \
     .guest_open = cordon_kept_open, .stream_next = cordon_kept_stream_next, .stream_write = cordon_kept_stream_write,  \
-    .stream_control = cordon_kept_stream_control, .stream_close = cordon_kept_stream_close
+    .stream_control = cordon_kept_stream_control, .stream_close = cordon_kept_stream_close,                            \
+    .guest_why_gone = cordon_kept_why_gone
 
 #endif

@@ -117,6 +117,19 @@ int cordon_kept_send_frame(struct cordon_guest_handle *guest, uint8_t type, uint
     return tell_sent(guest, r, err);
 }
 
+/* It enters once the channel is ours: behind what tells of a pause, nothing is begun. */
+int cordon_kept_send_open(struct cordon_stream *stream,
+                          int (*enter)(struct cordon_stream *stream, struct cordon_error *err),
+                          const struct cordon_buf *fields, struct cordon_error *err)
+{
+    const struct cordon_bytes parts[2] = {{fields->data, fields->size}};
+    struct cordon_guest_handle *guest = stream->guest;
+    (void)pthread_mutex_lock(&guest->send_lock); /* can't fail for a plain mutex */
+    int r = enter(stream, err), sent = r == 0 ? send_frame(guest, CORDON_FRAME_OPEN, stream->id, parts) : 0;
+    (void)pthread_mutex_unlock(&guest->send_lock);
+    return r < 0 ? r : tell_sent(guest, sent, err);
+}
+
 /* How much may be written now, taken off the window: 0: none; negative with err: it is over. */
 static ssize_t take_window(struct cordon_stream *stream, enum cordon_stream_to to, size_t size,
                            struct cordon_error *err)

@@ -70,6 +70,7 @@ static uint16_t take_id(struct cordon_guest_handle *guest)
     return 0;
 }
 
+/* Its number is 0 as long as it has not. */
 static int enter(struct cordon_stream *stream, struct cordon_error *err)
 {
     struct cordon_guest_handle *guest = stream->guest;
@@ -77,7 +78,7 @@ static int enter(struct cordon_stream *stream, struct cordon_error *err)
     (void)pthread_mutex_lock(&guest->lock); /* can't fail for a plain mutex */
     if (guest->gone)
         r = cordon_kept_say_gone(guest, err);
-    else if (guest->paused)
+    else if (guest->paused || (guest->machine && guest->quiet))
         r = cordon_fail(err, -EBUSY, CORDON_ERROR_PAUSED, "the guest %s is paused: resume it first", guest->id);
     else if ((stream->id = take_id(guest)) == 0)
         r = cordon_fail(err, -EAGAIN, CORDON_ERROR_QUOTA,
@@ -100,18 +101,14 @@ int cordon_kept_open_fields(struct cordon_guest_handle *guest, uint32_t kind, st
     struct cordon_stream *stream = new_stream(guest, kind, cancel_fd);
     if (!stream)
         return cordon_fail_errno(err, -ENOMEM, "start an operation in the guest %s", guest->id);
-    int r = enter(stream, err);
-    if (r < 0) {
-        free_stream(stream);
-        return r;
-    }
-    r = cordon_kept_send_frame(guest, CORDON_FRAME_OPEN, stream->id, NULL, 0, fields->data, fields->size, err);
-    if (r < 0) {
+    int r = cordon_kept_send_open(stream, enter, fields, err);
+    if (r == 0)
+        *ret = stream;
+    else if (stream->id)
         cordon_kept_stream_close(stream);
-        return r;
-    }
-    *ret = stream;
-    return 0;
+    else
+        free_stream(stream);
+    return r;
 }
 
 static bool too_long(const char *path)

@@ -53,3 +53,8 @@ uint32_t cordon_kept_running(GUEST, uint64_t *changed_us UNUSED)
 {
     return 0;
 }
+
+const char *cordon_kept_why_gone(GUEST)
+{
+    return NULL;
+}

@@ -359,20 +359,23 @@ static void connections_leave_streams_to_others(void **state)
 static void nothing_is_written_to_a_paused_machine(void **state)
 {
     struct bench *bench = *state;
-    struct cordon_stream *stream;
+    struct cordon_stream *stream, *none;
+    struct cordon_error err = {0};
     struct cordon_buf fields = CORDON_BUF_INIT(64);
     struct pollfd silent = {.fd = bench->agent, .events = POLLIN};
     eventfd_t count;
     assert_int_equal(cordon_field_put_u32(&fields, CORDON_FIELD_OPERATION, CORDON_OP_EXEC), 0);
     assert_int_equal(cordon_kept_open_fields(bench->guest, CORDON_OP_EXEC, &fields, -1, &stream, NULL), 0);
-    cordon_buf_done(&fields);
     assert_int_equal(hear(bench).type, CORDON_FRAME_OPEN);
     for (int paused = 0; paused < 2; paused++) {
         cordon_kept_set_paused(bench->guest, true, paused);
         assert_int_equal(cordon_kept_stream_offer(stream, CORDON_TO_STDIN, "x", 1, NULL), 0);
         assert_int_equal(poll(&silent, 1, 0), 0);
         assert_int_equal(eventfd_read(stream->event_fd, &count), -1);
+        assert_int_equal(cordon_kept_open_fields(bench->guest, CORDON_OP_EXEC, &fields, -1, &none, &err), -EBUSY);
+        assert_int_equal(err.kind, CORDON_ERROR_PAUSED);
     }
+    cordon_buf_done(&fields);
     cordon_kept_set_paused(bench->guest, false, false);
     assert_int_equal(eventfd_read(stream->event_fd, &count), 0);
     assert_int_equal(cordon_kept_stream_offer(stream, CORDON_TO_STDIN, "x", 1, NULL), 1);
