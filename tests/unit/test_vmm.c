@@ -198,6 +198,20 @@ static void test_cold(void **state)
 
 /* --- what does not: before it is ready --- */
 
+/* One that ran out of time before it had come so far as it should is tried again with twice the time: on a busy host
+ * even a first word takes a while. */
+static struct cordon_vmm_report never_ready(const char *scenario, enum cordon_vmm_make make, uint64_t boot_us,
+                                            const char *words)
+{
+    for (;; boot_us *= 2) {
+        struct trial trial = start(scenario, make, boot_us);
+        struct cordon_vmm_report report = next(&trial);
+        end(&trial);
+        if (strstr(report.why, words) || report.status != -ETIMEDOUT || boot_us >= LONG_US)
+            return report;
+    }
+}
+
 static void test_never_ready(void **state)
 {
     static const struct {
@@ -226,13 +240,11 @@ static void test_never_ready(void **state)
         {"quit-badly", CORDON_VMM_TEMPLATE, LONG_US, -ECHILD, "QEMU ended with status 7"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct trial trial = start(rows[i].scenario, rows[i].make, rows[i].boot_us);
-        struct cordon_vmm_report report = next(&trial);
+        struct cordon_vmm_report report = never_ready(rows[i].scenario, rows[i].make, rows[i].boot_us, rows[i].words);
         if (!strstr(report.why, rows[i].words))
             fail_msg("%s: \"%s\" (%d) has no \"%s\"", rows[i].scenario, report.why, report.status, rows[i].words);
         assert_int_equal(report.what, CORDON_VMM_FAILED);
         assert_int_equal(report.status, rows[i].status);
-        end(&trial);
     }
 }
 
