@@ -36,6 +36,9 @@
 #define ANSWER_US 30000000u               /* to a command that does nothing large */
 #define FROM_STATE "{\"uri\":\"fd:10\"}"  /* CORDON_VMM_STATE, which QEMU inherits */
 #define TO_STATE "{\"uri\":\"fd:state\"}" /* where it writes it wants a name */
+#define REGISTERS "{\"command-line\":\"info registers\"}"
+#define LOOKS 120u /* at the CPU of a guest that boots; of these */
+#define HALTS 12u  /* one after the other, found halted, mean that it never goes on */
 #define CAPABILITIES                                                                                                   \
     "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"                                          \
     "{\"capability\":\"events\",\"state\":true}]}"
@@ -139,12 +142,44 @@ static void read_reason(const struct cordon_frame *frame, char *to, size_t size)
             *p = '?';
 }
 
+static int wait_channel(struct cordon_machine *machine, uint64_t until_us)
+{
+    int r = 0;
+    while (r == 0 && cordon_now_us() < until_us)
+        r = cordon_machine_wait(machine, CORDON_WANT_CHANNEL, until_us, NULL);
+    return r;
+}
+
+/*
+ * A kernel under emulation can lose its clock while it starts: it measures its timer for 100 ms, and where the host
+ * lets QEMU wait for as long just then, it finds the timer too slow and does without. It has no other here, and halts
+ * for ever at its first wait. So its CPU is looked at; a boot that goes on, however slowly, is not found halted each
+ * time.
+ */
+static int wait_first_word(struct cordon_machine *machine, uint64_t until_us)
+{
+    const uint64_t pause_us = machine->start.boot_us / LOOKS;
+    unsigned halts = 0;
+    int r = 0;
+    for (uint64_t now; r == 0 && (now = cordon_now_us()) < until_us;) {
+        r = wait_channel(machine, now + pause_us < until_us ? now + pause_us : until_us);
+        if (r == 0 && cordon_now_us() < until_us)
+            r = cordon_machine_call(machine, "human-monitor-command", REGISTERS, until_us);
+        halts = r == 0 && machine->reply.halted ? halts + 1 : 0;
+        if (halts == HALTS)
+            return cordon_machine_fail(machine, -ETIMEDOUT, "the guest's kernel stands still: it has lost its clock");
+    }
+    return r < 0 ? r : 0;
+}
+
 static int wait_ready(struct cordon_machine *machine, uint64_t until_us)
 {
     struct cordon_frame frame;
     struct cordon_vm_ready ready;
     char reason[160];
-    int r = cordon_machine_frame(machine, &frame, until_us);
+    int r = wait_first_word(machine, until_us);
+    if (r == 0)
+        r = cordon_machine_frame(machine, &frame, until_us);
     if (r < 0)
         return r;
     if (cordon_vm_ready_parse(&frame, &ready) == 0 && ready.kept == machine->start.kept)

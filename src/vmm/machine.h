@@ -48,7 +48,8 @@ void cordon_machine_end(struct cordon_machine *machine); /* kills what is left *
 /* run.c: the steps above are made of these */
 int cordon_machine_fail(struct cordon_machine *machine, int status, const char *fmt, ...) CORDON_PRINTF(3, 4);
 enum cordon_machine_want { CORDON_WANT_QMP = 0, CORDON_WANT_CHANNEL, CORDON_WANT_CONTROL };
-/* One wait, until until_us (0: for ever): 1 when what is wanted can be read, 0 when something else was taken in. */
+/* One wait, until until_us (0: for ever): 1 when what is wanted can be read, 0 when something else was taken in. step:
+ * what it is late with then; NULL: it need not come by then, which is 0, too. */
 int cordon_machine_wait(struct cordon_machine *machine, enum cordon_machine_want want, uint64_t until_us,
                         const char *step);
 /* Sends a command, with a descriptor where fd is one; the others wait for its return, too. */

@@ -97,6 +97,7 @@ void cordon_qmp_next(const char *data, size_t size, size_t *used, struct cordon_
     *used = (size_t)(end - data) + 1;
     ret->kind = CORDON_QMP_OTHER;
     read_object(&object, ret);
+    ret->halted = ret->kind == CORDON_QMP_RETURN && memmem(data, (size_t)(end - data), " HLT=1", 6);
 }
 
 int cordon_qmp_put(struct cordon_buf *to, uint32_t id, const char *command, const char *arguments)

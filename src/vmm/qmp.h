@@ -27,6 +27,7 @@ struct cordon_qmp_message {
     enum cordon_qmp_kind kind;
     int64_t id; /* -1: it has none */
     char name[48], status[48], text[200];
+    bool halted; /* of a RETURN with the registers (for people) of the only CPU: it waits for an interrupt */
 };
 
 /* Takes the line at the front of data; *used is its size, 0 with MORE and VIOLATION. */

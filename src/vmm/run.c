@@ -160,7 +160,7 @@ int cordon_machine_wait(struct cordon_machine *machine, enum cordon_machine_want
     if (n < 0)
         return cordon_machine_fail(machine, -errno, "waiting while QEMU is to %s: %s", step, strerror(errno));
     if (n == 0)
-        return say_late(machine, step);
+        return step ? say_late(machine, step) : 0;
     if (fds[1].revents)
         read_words(machine);
     if (fds[2].revents)

@@ -41,7 +41,7 @@ static void guest_ready(void)
 {
     struct cordon_buf frame = CORDON_BUF_INIT(1024);
     const struct cordon_vm_ready ready = {.language = CORDON_VM_PYTHON};
-    if (is("guest-mute"))
+    if (is("guest-mute") || is("guest-halted"))
         return;
     if (is("guest-lies"))
         (void)cordon_frame_put(&frame, CORDON_FRAME_STDOUT, 1, "hello", 5);
@@ -138,6 +138,12 @@ static void answer(const char *line)
         _exit(3);
     if (is("stale-id"))
         number += 7;
+    if (strstr(line, "info registers")) {
+        (void)snprintf(text, sizeof text, "{\"return\":\"RIP=1 [Z] CPL=0 HLT=%d\\r\\nES =0\",\"id\":%d}\n",
+                       is("guest-halted"), number);
+        say(text);
+        return;
+    }
     (void)snprintf(text, sizeof text, "{\"return\":{},\"id\":%d}\n", number);
     say(text);
     if (incoming || out)

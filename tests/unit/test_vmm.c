@@ -229,6 +229,7 @@ static void test_never_ready(void **state)
         {"garbage", CORDON_VMM_COLD, LONG_US, -EBADMSG, "a line is no JSON object"},
         {"stale-id", CORDON_VMM_COLD, SHORT_US, -ETIMEDOUT, "did not qmp_capabilities in time"},
         {"guest-mute", CORDON_VMM_COLD, SHORT_US, -ETIMEDOUT, "did not bring its guest to an answer in time"},
+        {"guest-halted", CORDON_VMM_COLD, LONG_US, -ETIMEDOUT, "stands still: it has lost its clock"},
         {"guest-lies", CORDON_VMM_COLD, LONG_US, -EBADMSG, "not its turn"},
         {"guest-huge", CORDON_VMM_COLD, LONG_US, -EBADMSG, "not its turn"},
         {"guest-old", CORDON_VMM_COLD, LONG_US, -EBADMSG, "of another version"},
