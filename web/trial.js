@@ -43,11 +43,11 @@ export const endTest = () => running?.abort();
 export async function runTest(provider, path, body, place) {
   endTest();
   const mine = new AbortController(), log = new Log(), head = h('div');
-  const cancel = h('button', { type: 'button', class: 'second', onclick: () => mine.abort() }, 'Cancel test');
+  const cancel = h('div', { class: 'row' }, h('button', { type: 'button', class: 'second', onclick: () => mine.abort() }, 'Cancel test'));
   let outcome = null;
   running = mine;
   fill(head, banner('', `A test program runs on ${provider.name} with the form as it stands; nothing is saved.`));
-  fill(place, head, log.element, h('div', { class: 'row' }, cancel));
+  fill(place, head, log.element, cancel);
   try {
     await lines(path, body, mine.signal, (event) => {
       if (event.type === 'outcome') outcome = event;

@@ -22,10 +22,13 @@ async function fits(page, title, width) {
   check(overflow <= 0, `${title} at ${width} px is ${overflow} px too wide`);
 }
 
-async function look(page, title, name) {
+/* at: what is to be in the picture. */
+async function look(page, title, name, at = 'body') {
+  await page.mouse.move(0, 0); // where it lights up nothing
   for (const [colorScheme, width] of LOOKS) {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
     await page.setViewportSize({ width, height: 900 });
+    if (config.shots) await page.locator(at).scrollIntoViewIfNeeded();
     if (config.shots) await page.screenshot({ path: path.join(config.shots, `${name}-${colorScheme}-${width}.png`) });
     await judge(page, title, colorScheme, width);
   }
@@ -59,7 +62,7 @@ export const cases = {
     await page.emulateMedia({ reducedMotion: 'reduce' });
     check(!await moves(), 'something moves');
   },
-  async 'dialogs, the login and an error have no serious fault either'() {
+  async 'dialogs, the login, a test and an error have no serious fault either'() {
     const page = await open({ bypassCSP: true });
     await page.goto(`${base}/admin/`);
     await page.waitForSelector('#key');
@@ -67,10 +70,15 @@ export const cases = {
     await look(page, 'the login', 'login');
     await logIn(page, config.admin);
     await page.evaluate(axe);
+    await page.check('input[value=local]', { force: true });
+    await page.click('form[aria-label="Local (isolated)"] button:text-is("Test connection")');
+    await page.waitForSelector('main form .banner.good:has-text("Test PASSED")');
+    await look(page, 'a test of the connection', 'test', 'main form .banner.good');
+    await page.setViewportSize({ width: 1440, height: 900 });
     await page.fill('#field-timeout', '0');
     await page.click('main form button[type=submit]');
     await page.waitForSelector('#field-timeout[aria-invalid=true]');
-    await look(page, 'an error at its field', 'error');
+    await look(page, 'an error at its field', 'error', '#field-timeout');
     await page.setViewportSize({ width: 360, height: 900 });
     await page.click('#menu');
     await judge(page, 'the menu', 'dark', 360);
