@@ -81,7 +81,7 @@ def outcomes(nothing_left):
     sshd = Sshd()
     try:
         with LyingManager() as liar, Daemon(key=False, SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, **small) as second, Daemon(
-                max_timeout_s=120, ssh_known_hosts=sshd.known, ssh_isolation="namespace", ssh_denies_egress=True, **small) as daemon:
+                env={"CORDON_TIMEOUT_S": None}, max_timeout_s=120, ssh_known_hosts=sshd.known, ssh_isolation="namespace", ssh_denies_egress=True, **small) as daemon:
             fill_history(daemon.state)
             config = {
                 "base": f"http://127.0.0.1:{daemon.port}", "admin": daemon.create_key("--scope", "admin"),

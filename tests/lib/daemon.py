@@ -94,8 +94,7 @@ class Daemon(Client):
         super().__init__(port, tls=tls)
         self.listen = listen or f"127.0.0.1:{port}"
         self.settings = settings
-        self.env = environment(settings)
-        self.env.update(env or {})
+        self.env = {name: value for name, value in {**environment(settings), **(env or {})}.items() if value is not None}
         self.flags, self.prefix, self.nofile = list(flags), list(prefix), nofile
         self.process, self.roots = None, set()
         self.log_path = tempfile.mkstemp(prefix=PREFIX + "log-")[1]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The first work of an operator: login, a provider, a program, keys, settings. */
-import { base, check, config, goTo, logIn, open, until } from './browser.mjs';
+import { base, check, config, goTo, logIn, logInByHand, open, until } from './browser.mjs';
 
 /* Bytes as they came over the wire, and how many answers. */
 async function transferred(page, work) {
@@ -40,7 +40,7 @@ export const cases = {
   },
   async 'choose local, save, test connection'() {
     const page = await open();
-    await logIn(page, config.admin);
+    await logInByHand(page, config.admin);
     await page.check('input[value=local]', { force: true });
     await page.waitForSelector('#field-timeout');
     await page.fill('#field-timeout', '25');
@@ -232,7 +232,7 @@ export const cases = {
   async 'it is small, and asked for at once'() {
     const page = await open();
     const all = await transferred(page, async () => {
-      await logIn(page, config.admin);
+      await logInByHand(page, config.admin);
       await page.waitForSelector('#field-timeout');
     });
     check(all.bytes > 10000 && all.bytes < 150000, `${all.bytes} bytes were transferred`);

@@ -56,7 +56,7 @@ export const cases = {
     await other.click('button:text-is("Save")');
     await other.waitForSelector('#notes .good');
     await mine.click('button:text-is("Save")');
-    await mine.waitForSelector('dialog:has-text("CORDON_TIMEOUT_S"):has-text("32")');
+    await mine.waitForSelector('dialog:has-text("CORDON_TIMEOUT_S"):has-text("\u2192 32,")');
     await mine.click('dialog button:text-is("Keep editing")');
     check(await timeout(mine) === '32' && await mine.inputValue('#field-timeout') === '31', 'it was saved, or lost');
     await mine.click('button:text-is("Save")');
