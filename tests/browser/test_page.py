@@ -77,7 +77,7 @@ def outcomes(nothing_left):
     if not Sshd.usable():
         pytest.skip("needs OpenSSH's server and root")
     asked = {name: os.environ.get(name, "") for name in ("CORDON_CASES", "CORDON_CASES_SLOW")}
-    small = {"pool_javascript": 0, "pool_bash": 0}
+    small = {"pool_javascript": 0, "pool_bash": 0, "guest_start_s": 60}
     sshd = Sshd()
     try:
         with LyingManager() as liar, Daemon(key=False, SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, **small) as second, Daemon(

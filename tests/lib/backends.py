@@ -64,8 +64,8 @@ class Kind:
         return "memory" in host.read("/sys/fs/cgroup/cgroup.controllers").split()
 
     def settings(self):
-        """Of a daemon whose runs and guests are on it, unless they name another; nothing where it is the default."""
-        return {}
+        """Of a daemon whose runs and guests are on it, unless they name another."""
+        return {"guest_start_s": 60}  # the first guest waits for its zygote, and that for a busy host
 
     def daemon(self, **settings):
         return Daemon(**{**self.settings(), **settings})
@@ -129,7 +129,7 @@ class Nothing(Kind):
     """`none`: no isolation. Only what must be true without any is tested on it."""
 
     def settings(self):
-        return {"allow_none": True, "min_isolation": "none"}
+        return {**super().settings(), "allow_none": True, "min_isolation": "none"}
 
 
 KINDS = {kind.name: kind for kind in (Kind("local"), Machines("exec-sandbox"), Nothing("none"))}
