@@ -11,7 +11,6 @@ from lib import backends, host, pace, vmimage
 from lib import lab as network
 from lib.backends import LONG
 from lib.daemon import BIN, PREFIX
-from lib.pace import stretched
 
 
 def pytest_addoption(parser):
@@ -57,7 +56,7 @@ def pytest_runtest_protocol(item):
 def pytest_runtest_call(item):
     """A time limit for every test, so that one that hangs is a failure and not the end of the suite."""
     marker = item.get_closest_marker("limit")
-    seconds = int(stretched(marker.args[0] if marker else 90))
+    seconds = int(pace.patient(marker.args[0] if marker else 90))
 
     def expired(*_):
         raise TimeoutError(f"the test took longer than {seconds} s")
@@ -83,7 +82,7 @@ def nothing_left():
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that whoever ends us leaves time to clean up
     mounts = host.mounts()
     yield
-    host.wait_for(lambda: (host.reap(), not host.descendants(os.getpid()))[1], 10)
+    host.wait_for(lambda: (host.reap(), not host.descendants(os.getpid()))[1])
     left = [f"process {pid} ({host.comm(pid)}, {host.state(pid)})" for pid in host.descendants(os.getpid())]
     left += [f"control group {root}" for root in ROOTS if os.path.exists(root)]
     left += [f"mount {line}" for line in host.mounts() - mounts if PREFIX in line]

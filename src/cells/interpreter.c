@@ -11,10 +11,10 @@
 #include "cells/internal.h"
 #include "proto/frame.h"
 
-#define START_US 30000000u /* until it must be ready: the slowest host loads Python in less */
-#define SYNC_US 2000000u   /* until one that was found must have ended what it does */
-#define STOP_US 3000000u   /* until a killed one is gone */
-#define WHY_MAX 200u       /* kept of what it said before it failed to start */
+#define START_US 120000000u /* until it must be ready: Python takes 40 s in an emulated machine of a busy host */
+#define SYNC_US 2000000u    /* until one that was found must have ended what it does */
+#define STOP_US 3000000u    /* until a killed one is gone */
+#define WHY_MAX 200u        /* kept of what it said before it failed to start */
 #define ARGV_MAX 8
 
 /* --- starting --- */

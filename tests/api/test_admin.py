@@ -256,7 +256,7 @@ class TestTrial:
 
 def history(client, **query):
     text = "&".join(f"{name}={value}" for name, value in query.items())
-    for _ in range(40):
+    for _ in range(400):
         answer = client.request("GET", "/v1/admin/history?" + text)
         if answer.json()["runs"]:
             break

@@ -100,7 +100,7 @@ def test_quotas_tell_what_each_key_may_and_has(daemon):
         assert 50 <= mine["rate_left"] <= 59
         assert sum(row["runs"] for row in keys.values()) == 1
         events.close()
-    assert host.wait_for(lambda: all(row["runs"] == row["guests"] == row["memory_mb"] == 0 for row in quotas(daemon)[1].values()), 20)
+    assert host.wait_for(lambda: all(row["runs"] == row["guests"] == row["memory_mb"] == 0 for row in quotas(daemon)[1].values()))
 
 
 def test_quotas_leave_out_keys_that_were_revoked(daemon):

@@ -47,7 +47,7 @@ def save_until_killed(daemon, gateway, done):
     first = done
 
     def kill():
-        assert host.wait_for(lambda: done >= first + 3, 60)
+        assert host.wait_for(lambda: done >= first + 3)
         os.kill(gateway, signal.SIGKILL)
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -68,7 +68,7 @@ def test_a_change_is_whole_or_not_there_when_the_gateway_is_killed(nothing_left)
         for _ in range(4):
             gateway = daemon.role("gateway")
             done = save_until_killed(daemon, gateway, done)
-            assert host.wait_for(lambda before=gateway: daemon.role("gateway") not in (None, before), 60) and daemon.wait_ready(60)
+            assert host.wait_for(lambda before=gateway: daemon.role("gateway") not in (None, before)) and daemon.wait_ready(60)
             now = values(daemon)
             assert len(set(now)) == 1 and len(now) == len(NAMES) and now == stored(daemon), (now, stored(daemon))
             assert now[0] in (100 + done, 100 + done + 1), "what was answered is lost"

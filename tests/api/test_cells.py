@@ -51,13 +51,14 @@ def test_an_answer_in_one_piece(guest):
 
 
 def test_events_as_they_come(guest):
-    lines = guest.cell_lines("import time\nprint('first')\ntime.sleep(.5)\nprint('second')\n1/0")
-    began, seen = time.monotonic(), []
-    for line in lines:
-        seen.append((line["type"], line.get("data"), time.monotonic() - began))
-    assert [(kind, data) for kind, data, _ in seen] == [
-        ("started", None), ("stdout", "first\n"), ("stdout", "second\n"), ("error", None), ("end", None)]
-    assert seen[2][2] - seen[1][2] > .3
+    """It goes on only when somebody has seen its first one."""
+    code = "import os, time\nprint('first')\nwhile not os.path.exists('seen'): time.sleep(.01)\nprint('second')\n1/0"
+    events = []
+    for line in guest.cell_lines(code):
+        events.append((line["type"], line.get("data")))
+        if events[-1] == ("stdout", "first\n"):
+            guest.put("seen", b"")
+    assert events == [("started", None), ("stdout", "first\n"), ("stdout", "second\n"), ("error", None), ("end", None)]
 
 
 def test_characters_are_not_cut(guest):
@@ -175,6 +176,7 @@ def test_two_default_contexts_are_one(fresh):
         thread.start()
     for thread in threads:
         thread.join()
+    assert len(answers) == 4, "the others have failed: see their threads"
     assert len({answer["context"] for answer in answers}) == 1
     assert len({answer["results"][0]["text"] for answer in answers}) == 1
 
@@ -194,7 +196,7 @@ def test_interrupt(guest, language, code):
     began = time.monotonic()
     guest.good("POST", f"/contexts/{context}/interrupt")
     seen = list(lines)
-    assert seen[-1]["type"] == "end" and not seen[-1]["context_ended"] and time.monotonic() - began < 20
+    assert seen[-1]["type"] == "end" and not seen[-1]["context_ended"] and time.monotonic() - began < 60
     assert seen[-2]["error"]["name"] in ("KeyboardInterrupt", "Interrupted")
     assert guest.value("survivor", language=language) == "1"
 
@@ -211,7 +213,7 @@ def test_timeout_ends_what_does_not_heed_an_interrupt(fresh):
     fresh.cell("x = 1")
     code = "import time\nwhile True:\n    try:\n        time.sleep(9)\n    except KeyboardInterrupt:\n        pass"
     answer = fresh.cell(code, timeout_s=1)
-    assert (answer["cause"], answer["context_ended"]) == ("timeout", True) and answer["run_ms"] < 10000
+    assert (answer["cause"], answer["context_ended"]) == ("timeout", True) and answer["run_ms"] < 60000
     assert fresh.good("GET", f"/contexts/{answer['context']}")["state"] == "ended"
     again = fresh.cell("x")
     assert again["fresh"] and again["error"]["name"] == "NameError" and again["context"] == answer["context"]
@@ -240,7 +242,7 @@ def test_a_client_that_leaves_cancels_its_cell(guest):
     lines = guest.cell_lines("time.sleep(100)")
     context = next(lines)["context"]
     lines.close()
-    assert host.wait_for(lambda: guest.good("GET", f"/contexts/{context}")["state"] == "idle", 20)
+    assert host.wait_for(lambda: guest.good("GET", f"/contexts/{context}")["state"] == "idle")
     assert guest.value("survivor") == "3"
 
 
@@ -288,7 +290,7 @@ def test_pause_keeps_contexts(daemon):
 def test_a_context_that_waits_does_not_keep_its_guest_awake(daemon):
     with Guest(daemon, idle_pause_s=1, auto_resume=True) as guest:
         guest.cell("x = 7")
-        assert host.wait_for(lambda: guest.show()["state"] == "paused", 20)
+        assert host.wait_for(lambda: guest.show()["state"] == "paused")
         assert guest.value("x") == "7"
         assert guest.value("import time; time.sleep(3) or x") == "7"  # a cell that runs does
 
@@ -310,8 +312,8 @@ def test_contexts_outlive_the_gateway(own):
         assert all(line["type"] != "end" for line in broken)
     except (OSError, http.client.HTTPException, ValueError):
         pass  # broken off within a line, or between two
-    assert host.wait_for(lambda: daemon.role("gateway") not in (None, before), 20) and daemon.wait_ready()
-    assert host.wait_for(lambda: guest.call("GET").status == 200, 20)
+    assert host.wait_for(lambda: daemon.role("gateway") not in (None, before)) and daemon.wait_ready()
+    assert host.wait_for(lambda: guest.call("GET", "/contexts").status == 200)
     assert {c["id"] for c in guest.good("GET", "/contexts")["contexts"]} >= {context}
     assert guest.value("x") == "8"
     if NODE:

@@ -334,7 +334,7 @@ def test_it_outlives_the_gateway_and_can_be_replaced(lab, host_backend):
         def told():
             """A gateway that was just started may still be looking for its guests, and says so."""
             answers, mark = [], lab.mark()
-            assert host.wait_for(lambda: answers.append(made.request("POST", path + "/exec", fetch)) or answers[-1].status != 503, 20)
+            assert host.wait_for(lambda: answers.append(made.request("POST", path + "/exec", fetch)) or answers[-1].status != 503)
             assert answers[-1].status == 200, (answers[-1], made.log()[-2500:])
             ran = answers[-1].json()
             return ran["stdout"], [key for _, key in keys(lab, mark)]
@@ -343,7 +343,7 @@ def test_it_outlives_the_gateway_and_can_be_replaced(lab, host_backend):
         for role in ("gateway", "egress"):
             old = made.role(role)
             os.kill(old, 9)
-            assert host.wait_for(lambda: made.role(role) not in (None, old), 20) and made.wait_ready()
+            assert host.wait_for(lambda: made.role(role) not in (None, old)) and made.wait_ready()
             assert told() == ("x", [[SECRET]]), role
         changed = made.request("PUT", path + "/egress", {**fields, "egress_headers": {"allowed.test": {"X-Key": "another"}}})
         assert changed.status == 200 and "another" not in changed.body.decode()
@@ -484,7 +484,7 @@ def test_a_connection_of_before_the_headers_is_cut(daemon, lab):
         with Pool(1) as pool:
             ran = pool.submit(daemon.request, "POST", path + "/exec", {"command": ["python3", "-c", waits() + LATE], "timeout_s": limit(50)})
             allowed = lambda: [e for e in daemon.get(path + "/egress/log").json()["log"] if e["decision"] == "allowed"]  # noqa: E731
-            assert host.wait_for(allowed, 20), daemon.get(path + "/egress/log").json()
+            assert host.wait_for(allowed), daemon.get(path + "/egress/log").json()
             changed = daemon.request("PUT", path + "/egress", {**fields, "egress_headers": HEADERS})
             assert changed.status == 200, changed
             assert connected(daemon, 8443)
@@ -494,5 +494,5 @@ def test_a_connection_of_before_the_headers_is_cut(daemon, lab):
         assert any("the rules changed" in (entry["why"] or "") for entry in log), log
     finally:
         daemon.request("DELETE", path)
-    assert host.wait_for(lambda: not connected(daemon, 8443), 20), connected(daemon, 8443)
+    assert host.wait_for(lambda: not connected(daemon, 8443)), connected(daemon, 8443)
     assert daemon.role("egress") == egress

@@ -125,13 +125,13 @@ def test_rules_change_at_once_and_cut_what_no_longer_fits(daemon, lab, door):
         assert reaches(daemon, guest, "allowed.test") and not reaches(daemon, guest, "unlisted.test")
         hold = {"command": ["python3", "-c", HOLD, "allowed.test", str(stretched(20))], "background": True}
         assert daemon.request("POST", f"/v1/guests/{guest}/exec", hold).status == 201
-        assert host.wait_for(lambda: content(daemon, guest, "/tmp/held") == "held", 20)
+        assert host.wait_for(lambda: content(daemon, guest, "/tmp/held") == "held")
         door.change(guest, "allowed.test", "unlisted.test")  # it still fits, and stays
         assert reaches(daemon, guest, "unlisted.test") and not reaches(daemon, guest, "port.test")
         assert content(daemon, guest, "/tmp/ended") is None
         mark = lab.mark()
         door.change(guest, "unlisted.test")
-        assert host.wait_for(lambda: content(daemon, guest, "/tmp/ended") is not None, 20)
+        assert host.wait_for(lambda: content(daemon, guest, "/tmp/ended") is not None)
         assert content(daemon, guest, "/tmp/ended") == "reset"
         assert not reaches(daemon, guest, "allowed.test") and reaches(daemon, guest, "unlisted.test")
         assert {line["host"] for line in lab.arrived(mark, "http")} == {"unlisted.test"}

@@ -157,7 +157,7 @@ def test_nothing_is_left(vm_image):
         assert host.wait_for(lambda: qemus(daemon), PATIENCE)
         left = qemus(daemon)
         daemon.stop()
-        assert host.wait_for(lambda: not any(host.alive(pid) for pid in left), 30)
+        assert host.wait_for(lambda: not any(host.alive(pid) for pid in left))
 
 
 @pytest.mark.long

@@ -263,9 +263,9 @@ def test_timeout(door, language, code):
     """Also of a program that ignores SIGTERM, which the original reports as an internal error and leaves running."""
     began = time.monotonic()
     result = run(door, code, language)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert (result["status"], result["exit_code"], result["stderr"]) == ("resource_limit_exceeded", -124, "Execution timeout")
-    assert result["resource_limit_type"] == "time" and 2000 <= result["time_used_ms"] < 20000
+    assert result["resource_limit_type"] == "time" and 2000 <= result["time_used_ms"] < 60000
     assert result["runtime_error_type"] is None
 
 

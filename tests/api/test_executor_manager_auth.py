@@ -112,12 +112,12 @@ def test_the_limit_of_runs(own):
 
 
 def test_a_window_slides(own):
-    daemon = own(SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, SANDBOX_RUN_RATE_LIMIT="1 per 3 seconds")
+    daemon = own(SANDBOX_EXECUTOR_MANAGER_API_TOKEN=TOKEN, SANDBOX_RUN_RATE_LIMIT="1 per 6 seconds")
     began = time.monotonic()
     seen = {post(daemon, body(CODE)).status: time.monotonic()}
     while set(seen) != {200, 429} or seen[200] < seen[429]:  # until one passes after one that did not
         seen[post(daemon, body(CODE)).status] = time.monotonic()
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 80
         time.sleep(0.05)
 
 
@@ -237,7 +237,7 @@ def test_the_pool_has_the_size_that_is_asked_for(own):
         lines = parked()
         return len(lines) == 6 and len([line for line in lines if "driver.js" in line]) == 3
 
-    assert host.wait_for(settled, 60), parked()
+    assert host.wait_for(settled), parked()
 
 
 def test_another_image_is_a_template(own):

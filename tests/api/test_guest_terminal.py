@@ -61,7 +61,7 @@ def test_it_ends_with_its_connection(daemon, guest):
     terminal.until(b"on")
     assert running(guest)
     terminal.close()
-    assert host.wait_for(lambda: not running(guest), 20)
+    assert host.wait_for(lambda: not running(guest))
     assert guest.exec("ps ax 2>/dev/null | grep -c '[s]leep 777'; true")["stdout"].strip() == "0"
 
 

@@ -119,5 +119,5 @@ def test_nothing_is_left_after_many_runs(own):
 
     roots, everyone = set(made.note_cgroups()), made.pids()
     assert made.stop() == 0
-    assert host.wait_for(lambda: not [pid for pid in everyone if host.alive(pid)], 5)
+    assert host.wait_for(lambda: not [pid for pid in everyone if host.alive(pid)])
     assert not [root for root in roots if os.path.exists(root)]

@@ -115,14 +115,14 @@ def test_a_flood_beyond_the_connection_limit_gets_a_defined_answer(own):
     made = own(connections=64)
     held = []
     for _ in range(64 + 40):
-        sock = socket.create_connection(("127.0.0.1", made.port), timeout=15)
+        sock = socket.create_connection(("127.0.0.1", made.port), timeout=60)
         held.append(sock)
     time.sleep(0.5)
     statuses = []
     for sock in held:
         try:
             sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            sock.settimeout(15)
+            sock.settimeout(60)
             statuses.append(sock.recv(4096).split(b"\r\n")[0])
         except OSError as err:
             statuses.append(str(err).encode())

@@ -142,7 +142,7 @@ def test_qemu_can_not_write_what_copies_are_made_of(made):
     for _, event in list_of:
         if event["type"] == "started":
             break
-    assert host.wait_for(check, 60), "no memory file of a copy was found"
+    assert host.wait_for(check), "no memory file of a copy was found"
 
 
 # --- what outcomes say ---

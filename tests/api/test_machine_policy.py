@@ -100,7 +100,7 @@ def test_langflows_memory_and_time_are_its_settings(fake):
     daemon = fake(LANGFLOW_SANDBOX_ALLOW_SOFTWARE_EMULATION="1", LANGFLOW_SANDBOX_BACKEND=BACKEND,
                   LANGFLOW_SANDBOX_MEMORY_MB="208")
     daemon.run("pass", policy="langflow")
-    assert host.wait_for(lambda: any("208M" in host.cmdline(pid) for pid in fakevm.machines(daemon)), 30), daemon.log()
+    assert host.wait_for(lambda: any("208M" in host.cmdline(pid) for pid in fakevm.machines(daemon))), daemon.log()
 
 
 def test_an_error_is_no_reason_for_another_backend(own, tmp_path):

@@ -54,7 +54,7 @@ def test_first_is_booted_then_the_pool_serves(fake):
     assert later["accelerator"] == "tcg" and later["isolation"] == "software-emulated"
     # Each memory size has a template of its own.
     assert daemon.run("pass", **BACKEND, memory_mb=512)["outcome"]["start"] == "booted"
-    assert host.wait_for(lambda: daemon.log().count("template of machines made") == 2, 20)
+    assert host.wait_for(lambda: daemon.log().count("template of machines made") == 2)
 
 
 def devices(daemon):
@@ -99,9 +99,9 @@ def test_a_device_only_with_the_network(fake):
         pytest.skip("no tap devices can be made here")
     # With it: a template and a pool of its own.
     assert daemon.run("pass", **BACKEND, network=True)["outcome"]["start"] == "booted"
-    assert host.wait_for(lambda: {None, "machine"} == set(devices(daemon).values()), 60), devices(daemon)
+    assert host.wait_for(lambda: {None, "machine"} == set(devices(daemon).values())), devices(daemon)
     # It ends with its QEMU, which alone holds it once it has started.
-    assert host.wait_for(lambda: not holders(daemon), 60), [host.cmdline(pid) for pid in holders(daemon)]
+    assert host.wait_for(lambda: not holders(daemon)), [host.cmdline(pid) for pid in holders(daemon)]
 
 
 def test_says_what_it_can(fake):
@@ -118,7 +118,7 @@ def test_says_what_it_can(fake):
 def test_template_is_sealed_and_qemu_jailed(fake):
     daemon = fake()
     pooled(daemon)
-    assert host.wait_for(lambda: any(fakevm.is_clone(pid) for pid in fakevm.machines(daemon)), 10)
+    assert host.wait_for(lambda: any(fakevm.is_clone(pid) for pid in fakevm.machines(daemon)))
     pid = next(pid for pid in fakevm.machines(daemon) if fakevm.is_clone(pid))
     for number in (9, 10):
         fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR)
@@ -151,11 +151,11 @@ def test_death_under_way_is_told(fake, victim):
     answers = []
     thread = threading.Thread(target=lambda: answers.append(daemon.run("wait()", **BACKEND)))
     thread.start()
-    assert host.wait_for(lambda: fakevm.machines(daemon), 20)
+    assert host.wait_for(lambda: fakevm.machines(daemon))
     host.wait_for(lambda: answers, 0.3)  # so that it has its program; if not yet, it is killed a step earlier
     pid = fakevm.machines(daemon)[-1]
     os.kill(pid if victim == "qemu" else int(host.stat_fields(pid)[1]), signal.SIGKILL)
-    thread.join(60)
+    thread.join(180)
     outcome = answers[0]["outcome"]
     if outcome["cause"] == "exited":  # killed before it was leased: another one took its place
         pytest.skip("the machine was killed before its lease")
@@ -187,20 +187,20 @@ def test_a_booted_one_that_is_left_over_makes_way_for_copies(own, tmp_path):
     daemon = own(**fakevm.settings(image, vm_pool=1))
     leaver = daemon.connection()
     leaver.request("POST", "/v1/runs", json.dumps({"language": "python", "code": "pass", **BACKEND}), daemon.headers())
-    assert host.wait_for(lambda: len(fakevm.machines(daemon)) == 1, 20)
+    assert host.wait_for(lambda: len(fakevm.machines(daemon)) == 1)
     answers = []
     thread = threading.Thread(target=lambda: answers.append(daemon.run("pass", **BACKEND)))
     thread.start()
-    assert host.wait_for(lambda: len(fakevm.machines(daemon)) == 2 or answers, 20)
+    assert host.wait_for(lambda: len(fakevm.machines(daemon)) == 2 or answers)
     leaver.close()  # two are booted now, and one is wanted
-    thread.join(60)
+    thread.join(180)
     assert answers[0]["outcome"]["start"] == "booted"
 
     def copies_alone():
         found = fakevm.machines(daemon)
         return len(found) == 1 and all(fakevm.is_clone(pid) for pid in found)
 
-    assert host.wait_for(copies_alone, 20), [host.cmdline(pid) for pid in fakevm.machines(daemon)]
+    assert host.wait_for(copies_alone), [host.cmdline(pid) for pid in fakevm.machines(daemon)]
     assert daemon.run("pass", **BACKEND)["outcome"]["start"] == "pooled"
 
 
@@ -212,7 +212,7 @@ def test_what_is_missing_is_told(own, tmp_path):
     message = refused(daemon)
     assert "there is no image" in message and "cordon image build" in message
     fakevm.image(empty)  # an image that comes later is found
-    assert host.wait_for(lambda: daemon.post({"code": "pass", "language": "python", **BACKEND}).status == 200, 20)
+    assert host.wait_for(lambda: daemon.post({"code": "pass", "language": "python", **BACKEND}).status == 200)
 
     daemon = own(**fakevm.settings(good, vm_qemu="/nonexistent/qemu"))
     assert "apt-get install --no-install-recommends qemu-system-x86" in refused(daemon)
@@ -243,9 +243,9 @@ def test_new_image_makes_templates_stale(fake, image):
     pooled(daemon)
     before = set(fakevm.machines(daemon))
     fakevm.image(image, mark="2")
-    assert host.wait_for(lambda: daemon.run("pass", **BACKEND)["outcome"]["start"] == "booted", 20)
+    assert host.wait_for(lambda: daemon.run("pass", **BACKEND)["outcome"]["start"] == "booted")
     assert pooled(daemon)["exit_code"] == 0
-    assert host.wait_for(lambda: not before & set(fakevm.machines(daemon)), 10), "clones of the old image are parked"
+    assert host.wait_for(lambda: not before & set(fakevm.machines(daemon))), "clones of the old image are parked"
 
 
 def test_larger_than_the_budget(fake):
@@ -271,10 +271,9 @@ def test_fifty_with_a_budget_for_four(fake, setting):
 
     def one():
         try:
-            answer = daemon.run("sleep()", timeout=120, **BACKEND)
-            end = time.monotonic()
+            answer = daemon.run("sleep()", timeout=300, **BACKEND)
             assert answer["exit_code"] == 0, answer
-            spans.append((end - answer["timing"]["run_ms"] / 1000 + 0.05, end - 0.05))
+            spans.append(tuple(map(float, answer["stdout"].split())))
         except (AssertionError, OSError) as error:
             failures.append(error)
 
@@ -282,7 +281,7 @@ def test_fifty_with_a_budget_for_four(fake, setting):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     assert not failures and len(spans) == count, failures[:3]
     assert 2 <= most_at_once(spans) <= 4
     daemon.note_cgroups()
@@ -291,10 +290,10 @@ def test_fifty_with_a_budget_for_four(fake, setting):
 def test_nothing_is_left(fake):
     daemon = fake()
     pooled(daemon)
-    assert host.wait_for(lambda: fakevm.machines(daemon), 10)
+    assert host.wait_for(lambda: fakevm.machines(daemon))
     left = fakevm.machines(daemon)
     daemon.stop()
-    assert host.wait_for(lambda: not any(host.alive(pid) for pid in left), 10)
+    assert host.wait_for(lambda: not any(host.alive(pid) for pid in left))
 
 
 def test_lost_warden_takes_its_machines(fake):
@@ -302,5 +301,5 @@ def test_lost_warden_takes_its_machines(fake):
     pooled(daemon)
     left = fakevm.machines(daemon)
     os.kill(daemon.role("warden"), signal.SIGKILL)
-    assert host.wait_for(lambda: not any(host.alive(pid) for pid in left), 10)
-    assert host.wait_for(lambda: daemon.post({"code": "pass", "language": "python", **BACKEND}).status == 200, 30)
+    assert host.wait_for(lambda: not any(host.alive(pid) for pid in left))
+    assert host.wait_for(lambda: daemon.post({"code": "pass", "language": "python", **BACKEND}).status == 200)

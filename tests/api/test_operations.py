@@ -148,7 +148,7 @@ def test_log_is_structured_and_has_no_secrets(own):
     made = own(log_json=True, log_level="debug")
     made.run("print('code-marker-5512')", env={"A": "env-marker-5512"}, stdin="stdin-marker-5512")
     made.post({"language": "python", "code": "1"}, headers={"Authorization": "Bearer e2b_" + "ab" * 20})
-    host.wait_for(lambda: len(made.log()) > 200, 2)
+    assert host.wait_for(lambda: len(made.log()) > 200)
     for line in made.log().splitlines():
         if line.startswith("{"):
             json.loads(line)
@@ -180,9 +180,9 @@ def test_the_key_is_in_no_process_title(daemon):
 
 def test_interpreter_without_an_absolute_path_is_told_to_whoever_asks(own):
     made = own(python="python3", ready=False, key=False)
-    assert host.wait_for(lambda: answers(made), 20), made.log()
+    assert host.wait_for(lambda: answers(made)), made.log()
     made.key = KEY_FORM.search(made.log()).group(0)
-    host.wait_for(lambda: b"CORDON_PYTHON" in made.get("/readyz").body, 10)
+    assert host.wait_for(lambda: b"CORDON_PYTHON" in made.get("/readyz").body)
     ready = made.get("/readyz")
     assert ready.status == 503 and "absolute path" in ready.error()[1], ready
     assert ready.error() == made.post({"language": "python", "code": "print(1)"}).error()
@@ -193,9 +193,9 @@ def test_not_ready_and_run_fail_in_the_same_words(own):
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --ambient-caps=-all --inh-caps=-all "$@"'
     prefix = ["unshare", "--user", "--map-user=65534", "--map-group=65534", "--keep-caps", "sh", "-c", forbid, "sh"]
     made = own(prefix=prefix, ready=False, key=False)
-    assert host.wait_for(lambda: answers(made), 20), made.log()
+    assert host.wait_for(lambda: answers(made)), made.log()
     made.key = KEY_FORM.search(made.log()).group(0)
-    host.wait_for(lambda: b"namespace" in made.get("/readyz").body, 10)
+    assert host.wait_for(lambda: b"namespace" in made.get("/readyz").body)
     ready = made.get("/readyz")
     failed = made.post({"language": "python", "code": "print(1)"})
     assert ready.status == 503 and failed.status == 503, (ready, failed)
@@ -216,7 +216,7 @@ def test_a_missing_interpreter_is_named(own):
 
 def answers(made):
     try:
-        return made.get("/readyz", timeout=3).status
+        return made.get("/readyz", timeout=20).status
     except OSError:
         return None
 
@@ -227,10 +227,12 @@ def test_idle_daemon_is_idle(daemon):
     def ticks():
         return sum(int(fields[11]) + int(fields[12]) for fields in map(host.stat_fields, daemon.pids()) if fields)
 
-    host.wait_for(lambda: False, 1.5)
-    before = ticks()
-    time.sleep(2)
-    assert ticks() - before <= 10  # of 200 a CPU
+    def idle():
+        before = ticks()
+        time.sleep(2)
+        return ticks() - before <= 10  # of 200 a CPU
+
+    assert host.wait_for(idle)  # what came before may have left it some work
 
 
 def test_a_stop_is_told_as_one(own):
@@ -247,8 +249,8 @@ def test_a_stop_is_told_as_one(own):
         daemon.process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(12) == 0
+        assert daemon.process.wait(60) == 0
         errors = process.stderr.read().decode()
-        assert process.wait(5) == 125 and "the daemon is stopping" in errors and "client" not in errors, errors
+        assert process.wait(60) == 125 and "the daemon is stopping" in errors and "client" not in errors, errors
     log = daemon.log()
     assert log.count("msg=stopping") == 1 and "is killed" not in log, log

@@ -204,7 +204,7 @@ def test_a_run_that_a_dying_process_never_took_is_given_to_the_next_one(own, plu
         before = sockets(gateway)
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(daemon.run, "print(1)", backend="broken")
-            assert host.wait_for(lambda: len(sockets(gateway) - before) >= 2, 30), "the client's, and the call's"
+            assert host.wait_for(lambda: len(sockets(gateway) - before) >= 2), "the client's, and the call's"
             os.kill(pid, signal.SIGKILL)
             outcome = answer.result()["outcome"]
         assert (outcome["cause"], outcome["backend"]) == ("exited", "broken")

@@ -144,15 +144,17 @@ def test_a_broken_executor_manager(own, how, kind):
 
 
 def test_a_client_that_leaves_ends_a_remote_call_at_once(own):
-    with Broken("slow") as server:
+    with Broken("hold") as server:
         daemon = own(self_managed_endpoint=server.url)
         connection = daemon.connection()
-        connection.request("POST", "/v1/runs", '{"language":"python","code":"1","backend":"self_managed"}', daemon.headers())
+        connection.request("POST", "/v1/runs", '{"language":"python","code":"1","backend":"self_managed","timeout_s":200}', daemon.headers())
         assert host.wait_for(lambda: any(entry[1] == "/run" for entry in server.requests))
         connection.sock.close()
         connection.close()
         assert host.wait_for(lambda: b"cordon_running 0" in metrics(daemon) or b"running\":0" in metrics(daemon) or
-                             idle(daemon), 5)
+                             idle(daemon), 30)
+        assert not server.gave_up
+        server.released.set()
 
 
 def metrics(daemon):
@@ -277,14 +279,14 @@ time.sleep(100)
 """
     done = cli("run", "-b", "ssh", "-t", "6", "-c", code, **sshd.settings)
     assert done.status == 124 and done.text == "started\n", done
-    assert host.wait_for(lambda: not marked(word), 10), "processes were left on the host"
+    assert host.wait_for(lambda: not marked(word)), "processes were left on the host"
 
 
 @pytest.mark.limit(120)
 def test_ssh_a_connection_that_drops_under_way_is_told_and_leaves_nothing(own, sshd):
     word = f"cordon-dropped-{os.getpid()}"
     daemon = own(**sshd.settings)
-    events = daemon.stream(f"import time\nprint('on', flush=True)\ntime.sleep(100) # {word}", backend="ssh", timeout_s=30)
+    events = daemon.stream(f"import time\nprint('on', flush=True)\ntime.sleep(100) # {word}", backend="ssh", timeout_s=200)
     outcome = None
     for _, event in events:
         if event["type"] == "stdout":
@@ -293,7 +295,7 @@ def test_ssh_a_connection_that_drops_under_way_is_told_and_leaves_nothing(own, s
                     os.kill(pid, 9)
         outcome = event
     assert outcome["type"] == "outcome" and outcome.get("cause", outcome.get("outcome", {}).get("cause")) == "infrastructure"
-    assert host.wait_for(lambda: not marked(word), 20), "the program was left on the host"
+    assert host.wait_for(lambda: not marked(word)), "the program was left on the host"
 
 
 def test_ssh_can_be_set_up_while_the_daemon_runs(own, sshd):

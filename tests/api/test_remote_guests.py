@@ -173,7 +173,7 @@ def test_the_end_of_a_guest_is_the_end_of_its_sandbox(daemon, door, service):
     guest = Guest(daemon, backend=service.backend)
     assert len(there(door) - before) == 1
     guest.close()
-    assert host.wait_for(lambda: there(door) == before, 30)
+    assert host.wait_for(lambda: there(door) == before)
     assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
 
 
@@ -184,7 +184,7 @@ def test_a_new_gateway_finds_its_guests_again(daemon, service):
         paused.good("POST", "/pause", {})
         os.kill(daemon.role("gateway"), signal.SIGKILL)
         assert daemon.wait_ready()
-        assert host.wait_for(lambda: guest.call("GET", "/files?path=kept").status != 503, 60), "it is looked for"
+        assert host.wait_for(lambda: guest.call("GET", "/files?path=kept").status != 503), "it is looked for"
         assert guest.show()["state"] == "running" and paused.show()["state"] == "paused"
         assert guest.read("kept") == b"mine"
         paused.good("POST", "/resume", {})
@@ -206,10 +206,10 @@ def test_a_client_that_leaves_while_one_is_made_leaves_none(fallible, door, serv
     between.where, between.how = service.create, "held"
     connection = daemon.connection()
     connection.request("POST", path, json.dumps(body), daemon.headers())
-    assert host.wait_for(lambda: there(door) - before, 60), "it was not made"
+    assert host.wait_for(lambda: there(door) - before), "it was not made"
     connection.close()  # before the answer comes
     between.released.set()
-    assert host.wait_for(lambda: there(door) == before, 60), "it was made, and nobody ends it"
+    assert host.wait_for(lambda: there(door) == before), "it was made, and nobody ends it"
     assert not between.gave_up
 
 
@@ -250,11 +250,11 @@ def test_uploads_hold_no_more_memory_together_than_they_may(own, door, service):
             finally:
                 slow.close()
 
-        assert host.wait_for(overlap, 60) and guest.read("slow") == small
-        assert host.wait_for(lambda: put("other", small) == 200, 60) and guest.read("other") == small
+        assert host.wait_for(overlap) and guest.read("slow") == small
+        assert host.wait_for(lambda: put("other", small) == 200) and guest.read("other") == small
         for _ in range(5):
             begin_upload(daemon, guest, "left", small).close()
-        assert host.wait_for(lambda: put("other", small) == 200, 60), "clients that left hold something"
+        assert host.wait_for(lambda: put("other", small) == 200), "clients that left hold something"
 
 
 def test_runs_in_it(guest):
@@ -273,7 +273,7 @@ def test_one_whose_service_never_answers_again_can_be_given_up(fallible, door, s
     if restarts:
         os.kill(daemon.role("gateway"), signal.SIGKILL)
         assert daemon.wait_ready()
-        assert host.wait_for(lambda: b"in vain" in guest.call("DELETE").body, 60)
+        assert host.wait_for(lambda: b"in vain" in guest.call("DELETE").body)
     status, _, message = guest.refused("DELETE")
     assert status >= 500 and "?forget=true" in message and guest.show()["state"] == "running", message
     assert guest.refused("DELETE", "?forget=perhaps")[0] == 400
@@ -323,7 +323,7 @@ def test_programs_go_on_are_listed_and_signalled(guest):
     assert (row["pid"], row["running"], row["command"]) == (pid, True, ["sleep", "100"]), row
     assert guest.refused("POST", f"/exec/{pid}/signal", {"signal": "HUP"})[0] == 501
     guest.good("POST", f"/exec/{pid}/signal", {"signal": "TERM"})
-    assert host.wait_for(lambda: not [row for row in guest.good("GET", "/exec")["programs"] if row["tag"] == "mine"], 30)
+    assert host.wait_for(lambda: not [row for row in guest.good("GET", "/exec")["programs"] if row["tag"] == "mine"])
     assert guest.refused("POST", f"/exec/{pid}/signal", {"signal": "TERM"})[0] == 404
 
 
@@ -363,7 +363,7 @@ def test_an_e2b_sandbox_that_went_by_itself_is_told(own, door):
     guest = Guest(daemon, backend="e2b")
     (sandbox,) = there(door) - before
     assert door.request("DELETE", f"/v1/guests/{sandbox}").status in (200, 204)
-    assert host.wait_for(lambda: guest.call("GET").json().get("state") == "gone", 60), guest.call("GET")
+    assert host.wait_for(lambda: guest.call("GET").json().get("state") == "gone"), guest.call("GET")
     assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
 
 
@@ -412,9 +412,9 @@ def running(guest):
 def test_a_client_that_leaves_ends_its_program(daemon, guest):
     connection = daemon.connection()
     connection.request("POST", f"/v1/guests/{guest.id}/exec", '{"command":["sleep","1000"],"timeout_s":100}', daemon.headers())
-    assert host.wait_for(lambda: running(guest), 30)
+    assert host.wait_for(lambda: running(guest))
     connection.close()
-    assert host.wait_for(lambda: not running(guest), 30)
+    assert host.wait_for(lambda: not running(guest))
 
 
 @of(CREATEOS)
@@ -422,7 +422,7 @@ def test_programs_are_listed_and_signalled(guest):
     answers = []
     thread = threading.Thread(target=lambda: answers.append(guest.exec(["sleep", "1000"], cwd="/tmp", timeout_s=100)))
     thread.start()
-    assert host.wait_for(lambda: running(guest), 30)
+    assert host.wait_for(lambda: running(guest))
     (row,) = running(guest)
     assert (row["running"], row["command"], row["cwd"]) == (True, ["sleep", "1000"], "/tmp"), row
     guest.good("POST", f"/exec/{row['pid']}/signal", {"signal": "TERM"})
@@ -446,7 +446,7 @@ def test_a_createos_sandbox_that_went_by_itself_is_told(daemon, door):
     guest = Guest(daemon, backend="createos")
     (sandbox,) = there(door) - before
     assert door.request("DELETE", f"/v1/guests/{sandbox}").status in (200, 204)
-    assert host.wait_for(lambda: guest.call("GET").json().get("state") == "gone", 60), guest.call("GET")
+    assert host.wait_for(lambda: guest.call("GET").json().get("state") == "gone"), guest.call("GET")
     assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
 
 
@@ -458,7 +458,7 @@ def test_one_whose_making_was_answered_to_nobody_is_found_and_ended(fallible, do
     assert answer.status == 503, answer
     made = [row for row in between.requests if row[:2] == ("POST", "/v1/sandboxes")]
     assert made and any(method == "DELETE" for method, _, _, _ in between.requests), between.requests
-    assert host.wait_for(lambda: there(door) == before, 60), "it was made, and nobody ends it"
+    assert host.wait_for(lambda: there(door) == before), "it was made, and nobody ends it"
 
 
 @of(CREATEOS)
@@ -500,7 +500,7 @@ def test_a_use_while_it_is_being_paused_does_not_undo_that(guest, proxy):
     proxy.where, proxy.how = "GET /v1/sandboxes/[^/?]+ ", "late"
     thread = threading.Thread(target=lambda: answers.append(guest.call("POST", "/pause", {})))
     thread.start()
-    assert host.wait_for(lambda: asked("/pause"), 60)
+    assert host.wait_for(lambda: asked("/pause"))
     used = guest.call("POST", "/exec", {"command": ["true"]})
     thread.join(60)
     proxy.how = None

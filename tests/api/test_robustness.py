@@ -12,7 +12,7 @@ import pytest
 from lib import host
 from lib.daemon import BIN, Daemon, cli
 
-SLEEPER = "import time\nprint('up', flush=True)\ntime.sleep(2)\nprint('end')"
+SLEEPER = "import time\nprint('up', flush=True)\ntime.sleep(4)\nprint('end')"
 DEFINED = {"unavailable", "infrastructure", "busy", "cancelled"}
 
 
@@ -35,7 +35,7 @@ def busy_guest_of(daemon):
     for child, parent in host.processes().items():
         if parent in agents and "sleep" in host.read(f"/proc/{child}/wchan"):
             return parent
-    raise AssertionError("no guest runs a program")
+    return None
 
 
 def zygotes_of(daemon):
@@ -75,8 +75,8 @@ def answer_of(daemon, code=SLEEPER, **fields):
     return answer.error()[0]
 
 
-def assert_recovers(daemon, seconds=10):
-    """New runs work again within seconds, in every language, and go on doing so."""
+def assert_recovers(daemon):
+    """New runs work again, in every language, and go on doing so."""
     programs = (("python", "print('r')"), ("javascript", "console.log('r')"), ("bash", "echo r"))
 
     def work():
@@ -86,16 +86,16 @@ def assert_recovers(daemon, seconds=10):
             return False
         return all(answer.status == 200 and answer.json()["stdout"] == "r\n" for answer in answers)
 
-    assert host.wait_for(work, seconds, 0.1), daemon.log()[-2000:]
+    assert host.wait_for(work, 60, 0.1), daemon.log()[-2000:]
     assert work(), daemon.log()[-2000:]
-    assert daemon.wait_ready(10)
+    assert daemon.wait_ready()
 
 
 def strike(daemon, pids):
     """Three runs are under way when these processes are killed; returns what their clients saw."""
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(answer_of, daemon) for _ in range(3)]
-        time.sleep(0.8)
+        daemon.wait_for_load(3)
         for pid in pids():
             os.kill(pid, signal.SIGKILL)
         return [run.result() for run in runs]
@@ -118,14 +118,14 @@ class TestKilled:
         seen = strike(made, lambda: [old])
         assert all(one.startswith("connection") or one in DEFINED for one in seen), seen
         assert_recovers(made)
-        assert host.wait_for(lambda: len([p for p in made.pids() if "time.sleep" in str(host.cmdline(p))]) == 0, 5)
+        assert host.wait_for(lambda: len([p for p in made.pids() if "time.sleep" in str(host.cmdline(p))]) == 0)
 
     def test_warden_leaves_no_guest(self, own):
         made = own()
         assert_recovers(made)
         before = guests_of(made)
         os.kill(made.role("warden"), signal.SIGKILL)
-        assert host.wait_for(lambda: not [pid for pid in before if host.alive(pid)], 5)
+        assert host.wait_for(lambda: not [pid for pid in before if host.alive(pid)])
         assert_recovers(made)
 
     def test_zygote(self, own):
@@ -136,7 +136,7 @@ class TestKilled:
         seen = strike(made, lambda: zygotes)
         assert set(seen) <= DEFINED | {"exited", "signalled"}, seen
         assert_recovers(made)
-        assert host.wait_for(lambda: len(zygotes_of(made)) >= len(zygotes), 10)
+        assert host.wait_for(lambda: len(zygotes_of(made)) >= len(zygotes))
 
     def test_nursery(self, own):
         made = own()
@@ -150,8 +150,8 @@ class TestKilled:
         assert_recovers(made)
         with ThreadPoolExecutor(3) as pool:
             runs = [pool.submit(answer_of, made) for _ in range(3)]
-            time.sleep(0.8)
-            os.kill(busy_guest_of(made), signal.SIGKILL)
+            made.wait_for_load(3)
+            os.kill(host.wait_for(lambda: busy_guest_of(made)), signal.SIGKILL)
             seen = [run.result() for run in runs]
         assert seen.count("exited") >= 2, seen
         assert set(seen) <= DEFINED | {"exited"}, seen
@@ -162,8 +162,8 @@ class TestKilled:
         assert_recovers(made)
         roots, pids = set(made.note_cgroups()), made.pids()
         os.kill(made.process.pid, signal.SIGKILL)
-        made.process.wait(5)
-        assert host.wait_for(lambda: not [pid for pid in pids if host.alive(pid)], 8), [
+        made.process.wait(60)
+        assert host.wait_for(lambda: not [pid for pid in pids if host.alive(pid)]), [
             host.cmdline(p) for p in pids if host.alive(p)
         ]
         made.start()  # cleans up after its predecessor
@@ -174,10 +174,10 @@ class TestKilled:
     def test_all_at_once_again_and_again(self, own):
         made = own()
         for name in ("warden", "gateway", "warden", "gateway"):
-            pid = host.wait_for(lambda role=name: made.role(role), 5)
+            pid = host.wait_for(lambda role=name: made.role(role))
             os.kill(pid, signal.SIGKILL)
             time.sleep(0.3)
-        assert_recovers(made, 20)
+        assert_recovers(made)
 
     def test_warden_while_clients_flood(self, own):
         made = own()
@@ -192,13 +192,13 @@ class TestKilled:
             each.start()
         for _ in range(2):
             time.sleep(1)
-            os.kill(made.role("warden"), signal.SIGKILL)
-        time.sleep(2)
+            os.kill(host.wait_for(lambda: made.role("warden")), signal.SIGKILL)
+        before = seen.count("exited")
+        assert host.wait_for(lambda: seen.count("exited") > before + 3), seen
         stop.set()
         for each in clients:
-            each.join(30)
+            each.join(60)
         assert set(seen) <= DEFINED | {"exited", "signalled"}, set(map(str, seen))
-        assert seen.count("exited") > 3, seen
         assert_recovers(made)
 
     def test_nothing_is_left_after_all_that(self, own):
@@ -212,9 +212,8 @@ class TestKilled:
         slots = len(host.slot_cgroups(made.note_cgroups()))
         os.kill(made.role("warden"), signal.SIGKILL)
         assert_recovers(made)
-        host.wait_for(lambda: False, 1)
-        assert len(host.network_namespaces(made.pids())) <= namespaces * 2 + 4
-        assert len(host.slot_cgroups(made.note_cgroups())) <= slots * 2 + 8 * len(made.roots)
+        assert host.wait_for(lambda: len(host.network_namespaces(made.pids())) <= namespaces * 2 + 4)
+        assert host.wait_for(lambda: len(host.slot_cgroups(made.note_cgroups())) <= slots * 2 + 8 * len(made.roots))
         roots = set(made.roots)
         made.stop()
         assert not [root for root in roots if os.path.exists(root)]
@@ -248,7 +247,7 @@ class TestShortage:
 
     def test_few_descriptors(self, own):
         made = own(nofile=256, ready=False)
-        if host.wait_for(lambda: made.process.poll() is not None, 3) is False and made.wait_ready(10):
+        if made.wait_ready():
             with ThreadPoolExecutor(40) as pool:
                 seen = list(pool.map(lambda _: answer_of(made, "print('up'); print('end')"), range(200)))
             assert set(seen) <= DEFINED | {"exited", "connection"}, set(map(str, seen))
@@ -292,7 +291,7 @@ class TestShortage:
         finally:
             if made:
                 made.close()
-            host.wait_for(lambda: not host.read(f"{group}/cgroup.procs").strip(), 5)
+            host.wait_for(lambda: not host.read(f"{group}/cgroup.procs").strip())
             for folder, _, _ in os.walk(group, topdown=False):
                 os.rmdir(folder)
 
@@ -335,12 +334,11 @@ class TestRepetition:
             assert cli("run", "-c", "print(1)", CORDON_STATE=str(tmp_path / "s")).text == "1\n"
         assert host.wait_for(
             lambda: not [p for p in host.descendants(os.getpid()) if f"{tmp_path}" in host.read(f"/proc/{p}/environ")],
-            3,
         )
 
     def test_killed_command_line_leaves_nothing(self, tmp_path):
         process = subprocess.Popen(
-            [BIN, "run", "-c", "import time; print(1, flush=True); time.sleep(60)"],
+            [BIN, "run", "-t", "200", "-c", "import time; print(1, flush=True); time.sleep(200)"],
             stdout=subprocess.PIPE,
             env={"PATH": "/usr/bin:/bin", "CORDON_STATE": str(tmp_path / "s")},
         )
@@ -350,7 +348,7 @@ class TestRepetition:
         process.kill()
         process.wait()
         process.stdout.close()
-        assert host.wait_for(lambda: not [pid for pid in children if host.alive(pid)], 5)
+        assert host.wait_for(lambda: not [pid for pid in children if host.alive(pid)])
         # what a killed run could not remove itself, the next one does
         assert cli("run", "-c", "print(1)", CORDON_STATE=str(tmp_path / "s")).status == 0
-        assert host.wait_for(lambda: not [root for root in roots if os.path.exists(root)], 3), roots
+        assert host.wait_for(lambda: not [root for root in roots if os.path.exists(root)]), roots

@@ -151,7 +151,7 @@ def test_timeout_ends_everything(nobody):
     )
     assert done.status == 124 and done.seconds < 5
     assert host.wait_for(
-        lambda: not [p for p in host.descendants(os.getpid()) if "sleep(77)" in str(host.cmdline(p))], 3
+        lambda: not [p for p in host.descendants(os.getpid()) if "sleep(77)" in str(host.cmdline(p))]
     )
 
 

@@ -121,6 +121,6 @@ def test_a_key_of_the_file_of_settings(daemon, tmp_path):
 def test_a_gateway_that_is_started_again_has_it(daemon):
     before = daemon.role("gateway")
     os.kill(before, 9)
-    assert host.wait_for(lambda: daemon.role("gateway") not in (None, before) and daemon.wait_ready(), 30)
+    assert host.wait_for(lambda: daemon.role("gateway") not in (None, before) and daemon.wait_ready())
     assert rows(daemon)["CORDON_SSH_PASSWORD"]["stored"] and rows(daemon)["CORDON_SECRET_KEY"]["source"] == "environment"
     assert KEY.encode() not in environment_of(daemon.role("gateway"))

@@ -87,7 +87,7 @@ class TestSettings:
     def test_defaults_apply_to_the_request(self, own):
         made = own(timeout_s=1)
         assert made.run("while True: pass")["outcome"]["cause"] == "timeout"
-        assert made.run("import time; time.sleep(1.4); print(1)", timeout_s=5)["stdout"] == "1\n"
+        assert made.run("import time; time.sleep(1.4); print(1)", timeout_s=30)["stdout"] == "1\n"
 
 
 class TestState:
@@ -136,7 +136,7 @@ class TestState:
 class TestFirstKey:
     def test_without_a_key_one_is_made_and_shown_once(self, own):
         made = own(key=False)
-        shown = host.wait_for(lambda: KEY_FORM.findall(made.log()), 5)
+        shown = host.wait_for(lambda: KEY_FORM.findall(made.log()))
         assert len(shown) == 1
         assert made.post({"language": "python", "code": "print(1)"}).status == 401
         made.key = shown[0]
@@ -263,7 +263,7 @@ class TestStop:
         pids = made.pids()
         began = time.monotonic()
         assert made.stop() == 0
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
         assert not [pid for pid in pids if host.alive(pid)]
         assert not [root for root in roots if os.path.exists(root)]
         assert not os.path.exists(os.path.join(made.state, "cordon.sock"))
@@ -273,7 +273,7 @@ class TestStop:
 
         made = own()
         made.process.send_signal(signal.SIGINT)
-        assert made.process.wait(10) == 0
+        assert made.process.wait(60) == 0
 
     def test_during_runs_they_get_a_defined_answer(self, own):
         from concurrent.futures import ThreadPoolExecutor
@@ -288,7 +288,7 @@ class TestStop:
 
         with ThreadPoolExecutor(3) as pool:
             futures = [pool.submit(one) for _ in range(3)]
-            time.sleep(0.8)
+            made.wait_for_load(3)
             pids = made.pids()
             assert made.stop() == 0
             for future in futures:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NDJSON: events in order, as they happen."""
 
+import contextlib
 import time
 
 import pytest
@@ -9,19 +10,21 @@ from lib.pace import limit, stretched
 
 pytestmark = pytest.mark.each_backend
 
-SLOW = {
-    "python": "import time\nfor i in range(4):\n    print(i, flush=True)\n    time.sleep(0.25)",
-    "javascript": "let i = 0; const t = setInterval(() => { console.log(i++); if (i == 4) clearInterval(t) }, 250)",
-    "bash": "for i in 0 1 2 3; do echo $i; sleep 0.25; done",
+ENDLESS = {
+    "python": "import signal\nprint('on', flush=True)\nsignal.pause()",
+    "javascript": "console.log('on'); setInterval(() => 0, 1e6)",
+    "bash": "echo on; sleep 1000",
 }
 
 
-@pytest.mark.parametrize("language", SLOW)
+@pytest.mark.parametrize("language", ENDLESS)
 def test_output_comes_while_the_program_runs(stream, language):
-    times = [at for at, event in stream(SLOW[language], language) if event["type"] == "stdout"]
-    assert len(times) == 4
-    gaps = [later - earlier for earlier, later in zip(times[:-1], times[1:], strict=True)]
-    assert all(gap < stretched(0.6) for gap in gaps) and sum(gaps) > 0.36, gaps  # the program takes 0.75 s over them
+    """It never ends, and what it printed is there before its limit."""
+    with contextlib.closing(stream(ENDLESS[language], language, timeout_s=250)) as events:
+        for at, event in events:
+            if event["type"] == "stdout":
+                break
+    assert (event["type"], event.get("data")) == ("stdout", "on\n") and at < 200, (at, event)
 
 
 def test_order_of_events(stream):
@@ -72,9 +75,9 @@ def test_both_streams_keep_their_own_order(stream):
 
 
 def test_a_stream_of_a_timeout_ends_with_its_outcome(stream):
-    events = list(stream("import time\nprint('before', flush=True)\ntime.sleep(300)", timeout_s=limit(1)))
+    events = list(stream("import time\nprint('before', flush=True)\ntime.sleep(300)", timeout_s=limit(4)))
     at, last = events[-1]
-    assert last["type"] == "outcome" and last["outcome"]["cause"] == "timeout" and 0.95 * limit(1) < at < stretched(20)
+    assert last["type"] == "outcome" and last["outcome"]["cause"] == "timeout" and 0.95 * limit(4) < at < stretched(40)
     assert any(event["type"] == "stdout" and event["data"] == "before\n" for _, event in events)
 
 

@@ -159,7 +159,7 @@ def test_it_is_warm_after_the_first_run_and_survives_a_restart(served):
     def is_warm():
         return daemon.run(PYTHON, template="mix")["outcome"]["warm"]
 
-    assert host.wait_for(is_warm, 20), "guests of a made template never come out of the pool"
+    assert host.wait_for(is_warm), "guests of a made template never come out of the pool"
     daemon.restart()
     assert says(daemon.run(PYTHON, template="mix")) == PYTHON_SAYS
 
@@ -193,7 +193,7 @@ def test_only_so_many_are_loaded_and_the_oldest_makes_room(own):
 
     for name in ("one", "two", "three", "one"):
         assert says(daemon.run("echo $0 runs", "bash", template=name)).endswith("runs\n")
-        assert host.wait_for(lambda: nurseries() <= 3, 10), "more templates are loaded than CORDON_TEMPLATES allows"
+        assert host.wait_for(lambda: nurseries() <= 3), "more templates are loaded than CORDON_TEMPLATES allows"
     held = [daemon.stream("echo up; exec 9<> <(:); read -t 20 -u 9", "bash", template=name, timeout_s=25) for name in ("one", "two")]
     for events in held:
         assert any(event["type"] == "stdout" for _, event in zip(range(3), (e for _, e in events)))
@@ -201,7 +201,7 @@ def test_only_so_many_are_loaded_and_the_oldest_makes_room(own):
     assert (status, kind) == (503, "busy") and "CORDON_TEMPLATES" in message, message
     for events in held:
         events.close()
-    assert host.wait_for(lambda: daemon.post({"language": "bash", "code": ":", "template": "three"}).status == 200, 20)
+    assert host.wait_for(lambda: daemon.post({"language": "bash", "code": ":", "template": "three"}).status == 200)
 
 
 @pytest.mark.limit(200)

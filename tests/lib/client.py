@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 
-from .pace import stretched
+from .pace import patient
 
 NDJSON = "application/x-ndjson"
 USUAL_S = 60  # before it is stretched
@@ -35,7 +35,7 @@ class Client:
         self.port, self.key, self.host, self.tls = port, key, host, tls
 
     def connection(self, timeout=None):
-        timeout = timeout or stretched(USUAL_S)
+        timeout = timeout or patient(USUAL_S)
         if self.tls is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         context = ssl.create_default_context(cafile=self.tls)
@@ -72,7 +72,7 @@ class Client:
 
     def wait_for_load(self, running, waiting=0, seconds=30):
         """Until just so many runs are under way, and so many wait."""
-        end = time.monotonic() + stretched(seconds)
+        end = time.monotonic() + patient(seconds)
         while True:
             now = self.get("/readyz").json()
             if (now["running"], now["waiting"]) == (running, waiting):
@@ -114,7 +114,7 @@ class Client:
 
     def raw(self, data, timeout=None, until_close=True):
         """Sends bytes as they are, returns all bytes that come back until the peer closes (or nothing more comes)."""
-        with socket.create_connection((self.host, self.port), timeout=timeout or stretched(20)) as sock:
+        with socket.create_connection((self.host, self.port), timeout=timeout or patient(20)) as sock:
             sock.sendall(data)
             received = b""
             try:

@@ -13,14 +13,15 @@ import time
 
 from . import host
 from .client import USUAL_S, Client
-from .pace import SLOW, stretched
+from .pace import SLOW, patient, stretched
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.abspath(os.environ.get("CORDON_BIN", os.path.join(ROOT, "build", "cordon")))
 KEY_FORM = re.compile(r"\be2b_[0-9a-f]{40}\b")
 BASE_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+GUEST_START_S = min(600, int(60 * SLOW))  # beside other work a guest may take long to begin
 if SLOW > 1:  # as an operator of a slow host would set it; and no more guests in stock than one test needs
-    BASE_ENV.update(CORDON_GUEST_START_S=str(min(600, int(10 * SLOW))), CORDON_TIMEOUT_S=str(min(300, int(30 * SLOW))))
+    BASE_ENV["CORDON_TIMEOUT_S"] = str(min(300, int(30 * SLOW)))
     BASE_ENV.update({f"CORDON_POOL_{kind}": "0" for kind in ("PYTHON_DATA", "JAVASCRIPT", "BASH", "GUEST")})
 PREFIX = f"cordon-test-{os.getpid()}-"  # of our temporary files; others may run these tests beside us
 SECRET = "host-secret-7c1f0a"  # stands in the daemon's environment; no guest may ever see it
@@ -58,6 +59,8 @@ def cli(*args, stdin=b"", env=None, cwd=None, timeout=None, prefix=(), **setting
     """Runs the command line to its end."""
     full = environment(settings)
     full.update(env or {})
+    if not os.path.exists(os.path.join(full.get("CORDON_STATE", "/var/lib/cordon"), "cordon.sock")):
+        full.setdefault("CORDON_GUEST_START_S", str(GUEST_START_S))  # a daemon would have its own
     began = time.monotonic()
     done = subprocess.run(
         [*prefix, BIN, *map(str, args)],
@@ -65,7 +68,7 @@ def cli(*args, stdin=b"", env=None, cwd=None, timeout=None, prefix=(), **setting
         capture_output=True,
         env=full,
         cwd=cwd,
-        timeout=timeout or stretched(USUAL_S),
+        timeout=timeout or patient(USUAL_S),
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
@@ -94,7 +97,8 @@ class Daemon(Client):
         super().__init__(port, tls=tls)
         self.listen = listen or f"127.0.0.1:{port}"
         self.settings = settings
-        self.env = {name: value for name, value in {**environment(settings), **(env or {})}.items() if value is not None}
+        usual = environment({"guest_start_s": GUEST_START_S, **settings})
+        self.env = {name: value for name, value in {**usual, **(env or {})}.items() if value is not None}
         self.flags, self.prefix, self.nofile = list(flags), list(prefix), nofile
         self.process, self.roots = None, set()
         self.log_path = tempfile.mkstemp(prefix=PREFIX + "log-")[1]
@@ -128,16 +132,16 @@ class Daemon(Client):
             self.close()
             raise AssertionError(f"the daemon did not become ready:\n{text[-3000:]}")
 
-    def wait_ready(self, seconds=30):
+    def wait_ready(self, seconds=60):
         def is_ready():
             if self.process.poll() is not None:
-                return None
+                return "ended"
             try:
-                return self.get("/readyz", timeout=stretched(5)).status == 200
+                return self.get("/readyz", timeout=stretched(20)).status == 200
             except OSError:
                 return False
 
-        return host.wait_for(is_ready, seconds)
+        return host.wait_for(is_ready, seconds) is True
 
     def log(self):
         return host.read(self.log_path)
@@ -170,7 +174,7 @@ class Daemon(Client):
         if status is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                status = self.process.wait(stretched(seconds))
+                status = self.process.wait(patient(seconds))
             except subprocess.TimeoutExpired:
                 self.kill()
         self.process = None
@@ -184,7 +188,7 @@ class Daemon(Client):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        self.process.wait(stretched(10))
+        self.process.wait(patient(10))
 
     def restart(self, ready=True):
         self.stop()
@@ -210,7 +214,7 @@ def start_fails(*flags, timeout=None, state=None, **settings):
     """The result of a `serve` that must not come up."""
     own = state or tempfile.mkdtemp(prefix=PREFIX)
     try:
-        return cli("serve", "--state", own, *flags, timeout=timeout or stretched(20), **settings)
+        return cli("serve", "--state", own, *flags, timeout=timeout or patient(20), **settings)
     finally:
         if state is None:
             shutil.rmtree(own, ignore_errors=True)

@@ -4,7 +4,7 @@
 import json
 from urllib.parse import quote
 
-from .pace import stretched
+from .pace import patient
 
 
 class Guest:
@@ -41,7 +41,7 @@ class Guest:
         return self.good("POST", "/runs", {"code": code, "language": language, **fields}, timeout=timeout)
 
     def cell(self, code, timeout=None, **fields):
-        return self.good("POST", "/cells", {"code": code, **fields}, timeout=timeout or stretched(90))
+        return self.good("POST", "/cells", {"code": code, **fields}, timeout=timeout or patient(90))
 
     def value(self, code, **fields):
         """The text of a cell's value."""
@@ -53,7 +53,7 @@ class Guest:
 
     def cell_lines(self, code, timeout=None, **fields):
         """Yields the events of a cell as they come."""
-        connection = self.client.connection(timeout or stretched(90))
+        connection = self.client.connection(timeout or patient(90))
         try:
             connection.request("POST", f"/v1/guests/{self.id}/cells", json.dumps({"code": code, **fields}),
                                self.client.headers({"Accept": "application/x-ndjson"}))

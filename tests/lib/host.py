@@ -158,8 +158,9 @@ def network_namespaces(pids):
     return found
 
 
-def wait_for(condition, seconds=10.0, step=0.02):
-    """The condition's first true value, or its last false one when the time is over (stretched on a slow machine)."""
+def wait_for(condition, seconds=60.0, step=0.02):
+    """The condition's first true value, or its last false one when the time is over (stretched on a slow machine). A time of
+    its own is for where the condition may stay false, or where much has to happen first."""
     end = time.monotonic() + stretched(seconds)
     while True:
         value = condition()

@@ -19,7 +19,7 @@ from subprocess import DEVNULL
 from . import host
 from .client import USUAL_S
 from .daemon import BIN, PREFIX, Daemon, environment
-from .pace import stretched
+from .pace import patient
 
 HOST = "11.0.0.1"  # of the daemon's host
 HOST6 = "2a0f:1::1"
@@ -111,7 +111,7 @@ class Lab:
             ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "infinity"], stdin=DEVNULL, stdout=DEVNULL
         )
         ours = os.readlink("/proc/self/ns/net")
-        assert host.wait_for(lambda: os.readlink(f"/proc/{holder.pid}/ns/net") != ours, 5)
+        assert host.wait_for(lambda: os.readlink(f"/proc/{holder.pid}/ns/net") != ours)
         self.holders.append(holder)
         return holder.pid
 
@@ -169,7 +169,7 @@ route add default dev wire
             stdin=DEVNULL,
             stdout=DEVNULL,
         )
-        assert host.wait_for(lambda: os.path.exists(os.path.join(self.folder, "ready")), 15)
+        assert host.wait_for(lambda: os.path.exists(os.path.join(self.folder, "ready")))
 
     def mark(self):
         """A place in the log, for arrived()."""
@@ -222,7 +222,7 @@ class LabDaemon(Daemon):
         super().__init__(prefix=["nsenter", "-t", str(lab.host), "-n"], **settings)
 
     def connection(self, timeout=None):
-        return UnixConnection(os.path.join(self.state, "cordon.sock"), timeout or stretched(USUAL_S))
+        return UnixConnection(os.path.join(self.state, "cordon.sock"), timeout or patient(USUAL_S))
 
     def pids(self):
         return super().pids()
@@ -234,6 +234,6 @@ class LabDaemon(Daemon):
             ["nsenter", "-t", str(self.lab.host), "-n", BIN, *map(str, args)],
             capture_output=True,
             env=full,
-            timeout=stretched(60),
+            timeout=patient(60),
             check=False,
         )

@@ -63,7 +63,7 @@ class Sshd:
                 os.kill(pid, 9)
             except ProcessLookupError:
                 pass
-        self.process.wait(10)
+        self.process.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/vm.h"
@@ -92,6 +93,34 @@ static void guest_lease(void)
         _exit(5);
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* What a program prints. sleep(): from when to when it held its lease, by the host's clock. */
+static const char *output_of(const struct cordon_frame *frame)
+{
+    static char span[64];
+    if (!memmem(frame->payload, frame->length, "sleep()", 7))
+        return "fake\n";
+    double from = now_s();
+    (void)usleep(700000);
+    (void)snprintf(span, sizeof span, "%.6f %.6f\n", from, now_s());
+    return span;
+}
+
+static void put_run(struct cordon_buf *out, const struct cordon_frame *frame)
+{
+    const char *text = output_of(frame);
+    const struct cordon_exit exit = {.how = CORDON_EXIT_EXITED, .stdout_bytes = strlen(text)};
+    (void)cordon_frame_put(out, CORDON_FRAME_STARTED, frame->exec, NULL, 0);
+    (void)cordon_frame_put(out, CORDON_FRAME_STDOUT, frame->exec, text, (uint32_t)exit.stdout_bytes);
+    (void)cordon_exit_put(out, frame->exec, &exit);
+}
+
 /* One-shot guests alone; every frame fits into what is read at once. */
 static void guest_runs(void)
 {
@@ -99,7 +128,6 @@ static void guest_runs(void)
     static size_t have;
     struct cordon_buf out = CORDON_BUF_INIT(4096);
     struct cordon_frame frame;
-    const struct cordon_exit exit = {.how = CORDON_EXIT_EXITED, .stdout_bytes = 5};
     ssize_t n = recv(CORDON_VMM_GUEST, data + have, sizeof data - have, 0);
     if (n <= 0)
         _exit(0);
@@ -109,12 +137,8 @@ static void guest_runs(void)
             (void)raise(SIGKILL);
         if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "wait()", 6))
             (void)pause();
-        if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "sleep()", 7))
-            (void)usleep(700000); /* holds its lease meanwhile: that is what is tested */
         if (frame.type == CORDON_FRAME_EXEC) {
-            (void)cordon_frame_put(&out, CORDON_FRAME_STARTED, frame.exec, NULL, 0);
-            (void)cordon_frame_put(&out, CORDON_FRAME_STDOUT, frame.exec, "fake\n", 5);
-            (void)cordon_exit_put(&out, frame.exec, &exit);
+            put_run(&out, &frame);
             guest_sends(out.data, out.size);
         }
         memmove(data, data + used, have - (size_t)used);
