@@ -10,6 +10,9 @@
 #include "base/buf.h"
 #include "proto/frame.h"
 
+/* Where code can write, for messages. */
+#define CORDON_AGENT_WRITABLE "/home/user, /tmp, /var/tmp and /dev/shm"
+
 /* Sends one frame; negative errno when the agent has gone. */
 int cordon_files_send(int fd, uint8_t type, uint16_t exec, const void *payload, uint32_t length);
 /* openat2 with RESOLVE_NO_MAGICLINKS and, when beneath, RESOLVE_BENEATH; where the kernel or the filter lacks openat2,

@@ -261,11 +261,12 @@ static int take_path(const struct cordon_field *field, const char *home, char to
 
 static void tell(const struct cordon_work *work, int error)
 {
-    char reason[256];
-    int n = snprintf(reason, sizeof reason, "%.200s: %s", work->path, strerror(-error));
+    char reason[320];
+    int n = snprintf(reason, sizeof reason, "%.180s: %s%s", work->path, strerror(-error),
+                     error == -EROFS ? "; what can be written is below " CORDON_AGENT_WRITABLE : "");
     struct cordon_buf fields = CORDON_BUF_INIT(1024);
     (void)cordon_field_put_u32(&fields, CORDON_FIELD_CODE_NUMBER, (uint32_t)-error); /* failures stick */
-    (void)cordon_field_put(&fields, CORDON_FIELD_REASON, reason, (uint32_t)(n < 256 ? n : 255));
+    (void)cordon_field_put(&fields, CORDON_FIELD_REASON, reason, (uint32_t)(n < 320 ? n : 319));
     if (!fields.failed)
         cordon_work_say(work, CORDON_FRAME_FAILED, fields.data, (uint32_t)fields.size);
     cordon_buf_done(&fields);

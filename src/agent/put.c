@@ -28,8 +28,9 @@ struct putting {
 
 static int tell(struct putting *put, int error, const char *what)
 {
-    char reason[160];
-    int n = snprintf(reason, sizeof reason, "%s: %s", what, strerror(-error));
+    char reason[200];
+    int n = snprintf(reason, sizeof reason, "%s: %s%s", what, strerror(-error),
+                     error == -EROFS ? "; what can be written is below " CORDON_AGENT_WRITABLE : ""); /* fits */
     struct cordon_buf buf = CORDON_BUF_INIT(8192);
     (void)cordon_field_put_u32(&buf, CORDON_FIELD_CODE_NUMBER, (uint32_t)-error); /* failures stick in buf.failed */
     (void)cordon_field_put(&buf, CORDON_FIELD_REASON, reason, (uint32_t)n);

@@ -94,7 +94,7 @@ static int find_context(const struct cordon_cell_request *request, struct cordon
         return cordon_context_get(request->tenant, request->guest, request->context, ret, err);
     const struct cordon_cells_language *language = cordon_cells_language(request->language);
     if (!language)
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_UNSUPPORTED,
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
                            "there are no contexts of \"%.40s\" here; python, javascript and bash there are",
                            request->language);
     return cordon_context_get_default(request->tenant, request->guest, language, ret, err);

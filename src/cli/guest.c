@@ -22,7 +22,9 @@ static const char help[] =
     "\n"
     "  create [NAME]            makes one and prints its id (--template, -b, -m, --disk, -e, --meta, --network,\n"
     "                           --allow-domain, --header, --ttl, --idle, --auto-resume)\n"
-    "  list                     those there are (--name PATTERN, --idle DURATION, --all: also those that are gone)\n"
+    "  list                     those there are (--name PATTERN, --template, --idle DURATION, --all: also those that "
+    "are\n"
+    "                           gone, and why)\n"
     "  show GUEST               all that is known of it\n"
     "  log GUEST                what happened to it\n"
     "  exec GUEST COMMAND...    runs a command in it, ends with its exit status (-e, -u, -w, -t, --stdin, "
@@ -46,23 +48,35 @@ static const char help[] =
     "      --template NAME      --disk MB                --meta KEY=VALUE       --ttl DURATION    --idle DURATION\n"
     "      --name PATTERN       --stdin FILE             --mode OCTAL           --context ID      --state DIR\n"
     "      --network            --allow-domain D         --auto-resume          --background      --all    --json\n"
-    "      --off                --header \"HOST NAME: @FILE\" (or $VARIABLE): put into its requests to that host\n"
+    "      --off                --header \"HOST NAME: @FILE\" (or $VARIABLE): put into its requests to that host;\n"
+    "                                                alone: the network is that host\n"
     "\n"
+    "An option that means nothing to the action is refused.\n"
     "DURATION is a number of seconds, or one with m, h or d behind it: 90, 15m, 6h, 7d.\n";
 
 static const struct {
     const char *name;
     cordon_guest_action *act;
-    int least, most; /* arguments; most -1: any number */
+    int least, most;       /* arguments; most -1: any number */
+    const char *arguments; /* as the usage has them */
+    const char *takes;     /* the options that mean something to it, besides --state and --json */
 } actions[] = {
-    {"create", cordon_guest_do_create, 0, 1}, {"list", cordon_guest_do_list, 0, 0},
-    {"show", cordon_guest_do_show, 1, 1},     {"log", cordon_guest_do_log, 1, 1},
-    {"exec", cordon_guest_do_exec, 2, -1},    {"ps", cordon_guest_do_ps, 1, 1},
-    {"cell", cordon_guest_do_cell, 1, 1},     {"put", cordon_guest_do_put, 3, 3},
-    {"get", cordon_guest_do_get, 2, 3},       {"ls", cordon_guest_do_ls, 1, 2},
-    {"pause", cordon_guest_do_pause, 1, -1},  {"resume", cordon_guest_do_resume, 1, -1},
-    {"extend", cordon_guest_do_extend, 1, 1}, {"rm", cordon_guest_do_rm, 0, -1},
-    {"egress", cordon_guest_do_egress, 1, 1},
+    {"create", cordon_guest_do_create, 0, 1, "[NAME]",
+     "template backend memory disk env meta network allow-domain header ttl idle auto-resume"},
+    {"list", cordon_guest_do_list, 0, 0, "", "name template idle all"},
+    {"show", cordon_guest_do_show, 1, 1, "GUEST", ""},
+    {"log", cordon_guest_do_log, 1, 1, "GUEST", ""},
+    {"exec", cordon_guest_do_exec, 2, -1, "GUEST COMMAND...", "env user cwd timeout stdin background"},
+    {"ps", cordon_guest_do_ps, 1, 1, "GUEST", ""},
+    {"cell", cordon_guest_do_cell, 1, 1, "GUEST", "code language context env timeout"},
+    {"put", cordon_guest_do_put, 3, 3, "GUEST LOCAL PATH", "mode user"},
+    {"get", cordon_guest_do_get, 2, 3, "GUEST PATH [LOCAL]", "user"},
+    {"ls", cordon_guest_do_ls, 1, 2, "GUEST [PATH]", "user"},
+    {"pause", cordon_guest_do_pause, 1, -1, "GUEST...", ""},
+    {"resume", cordon_guest_do_resume, 1, -1, "GUEST...", "ttl"},
+    {"extend", cordon_guest_do_extend, 1, 1, "GUEST", "ttl idle"},
+    {"rm", cordon_guest_do_rm, 0, -1, "GUEST...", "name template idle forget"},
+    {"egress", cordon_guest_do_egress, 1, 1, "GUEST", "network allow-domain header off"},
 };
 
 enum {
@@ -182,7 +196,7 @@ static int take(struct cordon_guest_options *to, int option)
         status = cordon_cli_header_ok(optarg)
                      ? add_word(&to->headers, optarg)
                      : cordon_cli_usage("guest", "--header: give \"HOST NAME: @FILE\" or \"HOST NAME: $VARIABLE\"");
-    to->network = to->network || option == OPTION_NETWORK || option == OPTION_DOMAIN || option == OPTION_HEADER;
+    to->network = to->network || option == OPTION_NETWORK;
     to->off = to->off || option == OPTION_OFF;
     to->auto_resume = to->auto_resume || option == OPTION_AUTO_RESUME;
     to->background = to->background || option == OPTION_BACKGROUND;
@@ -192,8 +206,34 @@ static int take(struct cordon_guest_options *to, int option)
     return status ? status : -1;
 }
 
+/* Of what getopt_long returned. */
+static const char *option_name(int option)
+{
+    size_t i = 0;
+    while (options[i].name && options[i].val != option)
+        i++;
+    return options[i].name ? options[i].name : "";
+}
+
+static bool is_taken(size_t action, int option)
+{
+    const char *takes = actions[action].takes, *name = option_name(option);
+    size_t size = strlen(name);
+    for (const char *at = takes; (at = strstr(at, name)); at += size)
+        if ((at == takes || at[-1] == ' ') && (at[size] == ' ' || !at[size]))
+            return true;
+    return option == OPTION_STATE || option == OPTION_JSON;
+}
+
+static int refuse_option(size_t action, int option)
+{
+    if (option == OPTION_NAME && strcmp(actions[action].name, "create") == 0)
+        return cordon_cli_usage("guest", "create has no --name: the name is its argument, create %.80s", optarg);
+    return cordon_cli_usage("guest", "--%s means nothing to %s", option_name(option), actions[action].name);
+}
+
 /* For exec the options end at the first argument behind the guest: what follows is the command's. */
-static int parse(int argc, char **argv, struct cordon_guest_options *ret)
+static int parse(int argc, char **argv, size_t action, struct cordon_guest_options *ret)
 {
     optind = 0;
     opterr = 0;
@@ -202,6 +242,8 @@ static int parse(int argc, char **argv, struct cordon_guest_options *ret)
             return fputs(help, stdout) < 0 ? CORDON_EXIT_FAILURE : 0;
         if (option == '?' || option == ':')
             return cordon_cli_bad_option("guest", argv, option);
+        if (!is_taken(action, option))
+            return refuse_option(action, option);
         int status = take(ret, option);
         if (status >= 0)
             return status;
@@ -210,14 +252,15 @@ static int parse(int argc, char **argv, struct cordon_guest_options *ret)
 }
 
 /* Options may stand before and between the arguments, but for exec's command. argv[0] is the action. */
-static int parse_all(int argc, char **argv, bool is_exec, struct cordon_guest_options *ret)
+static int parse_all(int argc, char **argv, size_t action, struct cordon_guest_options *ret)
 {
+    bool is_exec = strcmp(actions[action].name, "exec") == 0;
     char **found = calloc((size_t)argc + 1, sizeof *found);
     if (!found)
         return CORDON_EXIT_FAILURE;
     ret->argv = found;
     for (int status; argc > 1; argc -= optind, argv += optind) {
-        status = parse(argc, argv, ret);
+        status = parse(argc, argv, action, ret);
         if (status >= 0)
             return status;
         if (optind >= argc)
@@ -331,7 +374,8 @@ static int run_action(size_t i, const struct cordon_guest_options *asked)
     cordon_autofree char *state = NULL;
     const char *flags[] = {NULL, NULL};
     if (asked->argc < actions[i].least || (actions[i].most >= 0 && asked->argc > actions[i].most))
-        return cordon_cli_usage("guest", "%s does not take %d arguments", actions[i].name, asked->argc);
+        return cordon_cli_usage("guest", "usage: cordon guest %s %s%s", actions[i].name,
+                                *actions[i].takes ? "[OPTIONS] " : "", actions[i].arguments);
     if (asked->state && asprintf(&state, "CORDON_STATE=%s", asked->state) < 0)
         return CORDON_EXIT_FAILURE;
     flags[0] = state;
@@ -353,7 +397,7 @@ int cordon_cli_guest(int argc, char **argv)
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
         if (strcmp(actions[i].name, name) != 0)
             continue;
-        int status = parse_all(argc - 1, argv + 1, strcmp(name, "exec") == 0, &asked);
+        int status = parse_all(argc - 1, argv + 1, i, &asked);
         if (status < 0)
             status = run_action(i, &asked);
         free(asked.argv);

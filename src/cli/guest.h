@@ -40,9 +40,6 @@ int cordon_guest_duration(const char *text, const char *option, double *ret, str
 /* A member, where there is text; one of "NAME=VALUE" words, where there are any. */
 void cordon_guest_write_text(struct cordon_json *json, const char *key, const char *text);
 void cordon_guest_write_pairs(struct cordon_json *json, const char *key, const struct cordon_words *words);
-/* Members network, allowed_domains, egress_headers, as the options have them. */
-int cordon_cli_write_network(const struct cordon_guest_options *options, struct cordon_json *json,
-                             struct cordon_error *err);
 
 /* guest_life.c, guest_egress.c, guest_exec.c, guest_files.c */
 cordon_guest_action cordon_guest_do_create, cordon_guest_do_list, cordon_guest_do_show, cordon_guest_do_pause,

@@ -11,31 +11,20 @@
 
 #define REPLY_MAX (1u << 20)
 
-int cordon_cli_write_network(const struct cordon_guest_options *options, struct cordon_json *json,
-                             struct cordon_error *err)
+static bool sets_any(const struct cordon_guest_options *options)
 {
-    if (options->network) {
-        cordon_json_key(json, "network");
-        cordon_json_bool(json, true);
-    }
-    if (options->domains.count) {
-        cordon_json_key(json, "allowed_domains");
-        cordon_json_array_begin(json);
-        for (size_t i = 0; i < options->domains.count; i++)
-            cordon_json_text(json, options->domains.items[i]);
-        cordon_json_array_end(json);
-    }
-    return cordon_cli_headers_write(&options->headers, json, err);
+    return options->network || options->domains.count || options->headers.count;
 }
 
 static int set(struct cordon_guest_call *call, const char *path, struct cordon_error *err)
 {
     struct cordon_buf body = CORDON_BUF_INIT(8u << 20);
     struct cordon_json json = {.buf = &body};
-    if (call->options->off && call->options->network)
+    if (call->options->off && sets_any(call->options))
         return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "--off and what may be reached can't be both");
     cordon_json_object_begin(&json);
-    int r = cordon_cli_write_network(call->options, &json, err);
+    int r =
+        cordon_cli_network_write(call->options->network, &call->options->domains, &call->options->headers, &json, err);
     cordon_json_object_end(&json);
     if (r == 0)
         r = cordon_guest_ask(call, "PUT", path, &body, NULL, err);
@@ -91,7 +80,7 @@ int cordon_guest_do_egress(struct cordon_guest_call *call, struct cordon_error *
     const struct cordon_guest_options *options = call->options;
     struct cordon_buf path = CORDON_BUF_INIT(8192), reply = CORDON_BUF_INIT(REPLY_MAX);
     struct cordon_value object;
-    bool sets = options->network || options->off;
+    bool sets = sets_any(options) || options->off;
     int r = cordon_guest_path(&path, options->argv[0], sets ? "/egress" : "/egress/log", err);
     if (r == 0 && sets)
         r = set(call, path.data, err);

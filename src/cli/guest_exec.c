@@ -177,6 +177,12 @@ static int print_cell(const struct cordon_value *answer)
     bool failed = cordon_value_member(answer, "error", &value) && value.kind == CORDON_VALUE_OBJECT;
     if (failed && cordon_value_member(&value, "traceback", &text) && text.kind == CORDON_VALUE_ARRAY)
         print_lines(&text, stderr);
+    if (failed && cordon_value_member(&value, "name", &text) && cordon_value_equals(&text, "ExitStatus") &&
+        cordon_value_member(&value, "value", &text)) { /* of bash: there is no traceback to show */
+        (void)fputs("cordon: the cell ended with exit status ", stderr);
+        print_text(&text, stderr);
+        (void)fputc('\n', stderr);
+    }
     if (cordon_value_member(answer, "message", &text) && text.size > 2) {
         (void)fputs("cordon: ", stderr);
         print_text(&text, stderr);

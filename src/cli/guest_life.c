@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/guest.h"
+#include "cli/headers.h"
 #include "core/value.h"
 
 #define REPLY_MAX (256u << 20)
@@ -78,7 +79,7 @@ static int write_guest(const struct cordon_guest_options *options, struct cordon
     if (r == 0)
         r = write_duration(&json, "idle_pause_s", "--idle", options->idle, err);
     if (r == 0)
-        r = cordon_cli_write_network(options, &json, err);
+        r = cordon_cli_network_write(options->network, &options->domains, &options->headers, &json, err);
     if (options->auto_resume) {
         cordon_json_key(&json, "auto_resume");
         cordon_json_bool(&json, true);
@@ -181,6 +182,9 @@ static int print_guest(struct cordon_guest_call *call, const struct cordon_value
         (void)printf("%.*s%*s", (int)text.size, text.data,
                      (int)text.size < widths[i] ? widths[i] - (int)text.size + 1 : (i < 4), "");
     }
+    struct cordon_value state = plain(guest, "state"), reason = plain(guest, "reason");
+    if (state.size == 4 && memcmp(state.data, "gone", 4) == 0 && reason.size > 1)
+        (void)printf("  %.*s", (int)reason.size, reason.data);
     return putchar('\n') == EOF ? -EIO : 0;
 }
 
@@ -274,6 +278,8 @@ int cordon_guest_do_resume(struct cordon_guest_call *call, struct cordon_error *
 
 int cordon_guest_do_extend(struct cordon_guest_call *call, struct cordon_error *err)
 {
+    if (!call->options->ttl_s && !call->options->idle)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "extend: give --ttl DURATION or --idle DURATION");
     return with_durations(call, "/extend", true, err);
 }
 
@@ -311,8 +317,9 @@ static int remove_guest(struct cordon_guest_call *call, const struct cordon_valu
 int cordon_guest_do_rm(struct cordon_guest_call *call, struct cordon_error *err)
 {
     const struct cordon_guest_options *options = call->options;
-    if (options->argc && (options->name || options->idle))
-        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID, "give guests, or --name and --idle, not both");
+    if (options->argc && (options->name || options->idle || options->template_name))
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "give guests, or --name, --template and --idle, not both");
     int r = 0;
     for (int i = 0; i < options->argc && r == 0; i++)
         r = remove_one(call, options->argv[i], err);

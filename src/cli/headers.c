@@ -69,7 +69,7 @@ static int write_one(const char *word, struct cordon_json *json, struct cordon_e
     return 0;
 }
 
-int cordon_cli_headers_write(const struct cordon_words *words, struct cordon_json *json, struct cordon_error *err)
+static int write_headers(const struct cordon_words *words, struct cordon_json *json, struct cordon_error *err)
 {
     int r = 0;
     if (!words->count)
@@ -80,4 +80,22 @@ int cordon_cli_headers_write(const struct cordon_words *words, struct cordon_jso
         r = write_one(words->items[i], json, err);
     cordon_json_object_end(json);
     return r;
+}
+
+int cordon_cli_network_write(bool network, const struct cordon_words *domains, const struct cordon_words *headers,
+                             struct cordon_json *json, struct cordon_error *err)
+{
+    const struct cordon_words *hosts = domains->count || network ? domains : headers;
+    if (!network && !hosts->count)
+        return 0;
+    cordon_json_key(json, "network");
+    cordon_json_bool(json, true);
+    if (hosts->count) {
+        cordon_json_key(json, "allowed_domains");
+        cordon_json_array_begin(json);
+        for (size_t i = 0; i < hosts->count; i++)
+            cordon_json_bytes(json, hosts->items[i], strcspn(hosts->items[i], " ")); /* where a header's host ends */
+        cordon_json_array_end(json);
+    }
+    return write_headers(headers, json, err);
 }

@@ -9,7 +9,9 @@
 
 /* Has the word that form? */
 bool cordon_cli_header_ok(const char *word);
-/* Writes the member egress_headers, where there are any. */
-int cordon_cli_headers_write(const struct cordon_words *words, struct cordon_json *json, struct cordon_error *err);
+/* Writes the members network, allowed_domains and egress_headers. network: as --network asks; headers alone ask for
+ * their own hosts and no more. */
+int cordon_cli_network_write(bool network, const struct cordon_words *domains, const struct cordon_words *headers,
+                             struct cordon_json *json, struct cordon_error *err);
 
 #endif

@@ -80,7 +80,8 @@ static int write_program(const struct cordon_run_options *options, struct cordon
     bool named = options->file && strcmp(options->file, "-") != 0;
     if (!language && named)
         r = cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
-                        "program %.200s: its name does not tell its language; give -l", options->file);
+                        "program %.200s: neither its name's ending nor a #! line tells its language; give -l",
+                        options->file);
     cordon_json_key(json, "language");
     cordon_json_text(json, language ? language : "python");
     write_content(json, "code", "code_b64", &code);
@@ -196,7 +197,7 @@ static void write_flag(struct cordon_json *json, const char *key, bool value)
     cordon_json_bool(json, true);
 }
 
-static void write_rest(const struct cordon_run_options *options, struct cordon_json *json)
+static int write_rest(const struct cordon_run_options *options, struct cordon_json *json, struct cordon_error *err)
 {
     if (options->backend) {
         cordon_json_key(json, "backend");
@@ -212,16 +213,9 @@ static void write_rest(const struct cordon_run_options *options, struct cordon_j
     }
     write_number(json, "timeout_s", options->timeout_s);
     write_number(json, "memory_mb", options->memory_mb);
-    write_flag(json, "network", options->network);
     write_flag(json, "artifacts", options->artifacts);
     write_flag(json, "fresh_interpreter", options->fresh);
-    if (!options->domains.count)
-        return;
-    cordon_json_key(json, "allowed_domains");
-    cordon_json_array_begin(json);
-    for (size_t i = 0; i < options->domains.count; i++)
-        cordon_json_text(json, options->domains.items[i]);
-    cordon_json_array_end(json);
+    return cordon_cli_network_write(options->network, &options->domains, &options->headers, json, err);
 }
 
 int cordon_run_options_body(const struct cordon_run_options *options, struct cordon_buf *to, struct cordon_error *err)
@@ -239,8 +233,7 @@ int cordon_run_options_body(const struct cordon_run_options *options, struct cor
         r = write_puts(options, &json, err);
     if (r < 0)
         return r;
-    write_rest(options, &json);
-    r = cordon_cli_headers_write(&options->headers, &json, err);
+    r = write_rest(options, &json, err);
     if (r < 0)
         return r;
     cordon_json_object_end(&json);

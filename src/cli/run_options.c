@@ -18,7 +18,7 @@ const char cordon_run_help[] =
     "\n"
     "  FILE                   the program; - reads it from stdin\n"
     "  -c, --code CODE        the program's text itself\n"
-    "  -l, --language NAME    python, javascript or bash; else by FILE's ending or #! line, else python\n"
+    "  -l, --language NAME    python, javascript or bash; else by FILE's ending or #! line; python for - and -c\n"
     "  -b, --backend NAME     where it runs (CORDON_BACKEND)\n"
     "      --template NAME    what it starts from (cordon template list); else the default\n"
     "  -t, --timeout SECONDS  wall-clock limit\n"
@@ -32,7 +32,8 @@ const char cordon_run_help[] =
     "      --allow-domain D   with network, to this name; may come several times\n"
     "      --policy NAME      native; or langflow: by the LANGFLOW_SANDBOX_ settings and Langflow's rules\n"
     "      --header H         \"HOST NAME: @FILE\" or \"HOST NAME: $VARIABLE\": put into its requests to that host\n"
-    "                         without being in the guest; may come several times\n"
+    "                         without being in the guest; may come several times. Without --network and\n"
+    "                         --allow-domain the network is that host\n"
     "      --fresh            a new interpreter, sharing no memory image with other runs\n"
     "      --json             one JSON object instead of the program's output, also when it failed\n"
     "      --state DIR        the daemon's state folder (CORDON_STATE)\n"
@@ -156,10 +157,8 @@ static int take(struct cordon_run_options *to, int option, struct cordon_error *
         to->network = true;
         return 0;
     case OPTION_DOMAIN:
-        to->network = true;
         return add_word(&to->domains, "--allow-domain", optarg, err);
     case OPTION_HEADER:
-        to->network = true;
         return cordon_cli_header_ok(optarg)
                    ? add_word(&to->headers, "--header", optarg, err)
                    : cordon_fail(

@@ -30,7 +30,8 @@ struct cordon_run_options {
     const char *state;
     const char *guest; /* a kept one's id or name; NULL: a fresh one */
     struct cordon_words env, domains, headers, puts;
-    bool network, json, fresh, help;
+    bool network; /* as --network asks; domains and headers mean it, too */
+    bool json, fresh, help;
 };
 
 /* 0; or INVALID with a sentence that names the option. */

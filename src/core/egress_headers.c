@@ -11,6 +11,7 @@
 #include "core/egress.h"
 #include "core/value.h"
 
+#define HTTP_PORT 80
 #define HTTPS_PORT 443
 
 static void free_secret(char *text)
@@ -136,6 +137,20 @@ static bool split(char *text, char **name, char **value)
     return true;
 }
 
+/* Where everything is allowed a name is known only from what is said, which is read on these two ports alone. */
+static int check_port(const struct cordon_egress_policy *policy, uint16_t port, const char *host, const char *name,
+                      struct cordon_error *err)
+{
+    if (policy->mode != CORDON_EGRESS_OPEN || !port || port == HTTP_PORT || port == HTTPS_PORT)
+        return 0;
+    return cordon_fail(
+        err, -EINVAL, CORDON_ERROR_INVALID,
+        "the header %.100s for %.200s can not be put in: where every host is allowed, requests are read "
+        "on the ports %u and %u alone; allow this host by its name (allowed_domains), and those that are "
+        "needed besides",
+        name, host, HTTP_PORT, HTTPS_PORT);
+}
+
 /* Where the header is to hold: the rules must allow it, and it must be possible there. */
 static int check_place(const struct cordon_egress_policy *policy, const struct cordon_settings *settings,
                        enum cordon_door door, const char *host, const char *name, struct cordon_error *err)
@@ -150,6 +165,9 @@ static int check_place(const struct cordon_egress_policy *policy, const struct c
             "the header %.100s is for %.200s, which the network's rules do not allow: allow it, or leave "
             "the header out",
             name, host);
+    int r = check_port(policy, rule->port, host, name, err);
+    if (r < 0)
+        return r;
     if ((rule->port && rule->port != HTTPS_PORT) || cordon_settings_bool(settings, door, CORDON_SET_EGRESS_CA))
         return 0;
     return cordon_fail(err, -EPERM, CORDON_ERROR_REFUSED,

@@ -47,7 +47,7 @@ static bool matches(struct cordon_guest_item *item, const struct cordon_guest_qu
         return false;
     if (query->door >= 0 && (int)item->door != query->door)
         return false;
-    if (query->name && (!*item->name || fnmatch(query->name, item->name, 0) != 0))
+    if (query->name && fnmatch(query->name, item->name, 0) != 0)
         return false;
     if (query->template_name && strcmp(query->template_name, item->template_name) != 0)
         return false;

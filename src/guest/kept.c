@@ -363,6 +363,9 @@ int cordon_kept_egress(struct cordon_guest_handle *guest, struct cordon_egress_c
                        struct cordon_error *err)
 {
     struct cordon_buf log = CORDON_BUF_INIT(CORDON_EGRESS_TEXT_MAX);
+    *ret = (struct cordon_egress_counts){0};
+    if (!guest->egress && cordon_kept_condition(guest) != CORDON_GUEST_IS_GONE)
+        return 0; /* without a network it has reached nothing */
     int r = check_network(guest, err);
     if (r == 0 && cordon_egress_read(guest->egress, ret, &log) < 0)
         r = cordon_fail_errno(err, -ENOMEM, "read the egress log of the guest %s", guest->id);

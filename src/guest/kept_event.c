@@ -23,7 +23,6 @@ static enum cordon_error_kind kind_of(int code)
         return CORDON_ERROR_CONFLICT;
     case EACCES:
     case EPERM:
-    case EROFS:
         return CORDON_ERROR_FORBIDDEN;
     case ENOSPC:
     case EDQUOT:

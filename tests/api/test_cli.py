@@ -84,6 +84,8 @@ class TestRun:
         (tmp_path / "local.bin").write_bytes(bytes(range(256)))
         done = crun("--put", f"{tmp_path}/local.bin:data/in.bin", "-c", "print(len(open('data/in.bin', 'rb').read()))")
         assert done.text == "256\n"
+        elsewhere = crun("--put", f"{tmp_path}/local.bin:/etc/x", "-c", "1")
+        assert elsewhere.status != 0 and "/home/user, /tmp, /var/tmp and /dev/shm" in elsewhere.errors, elsewhere
         missing = crun("--put", f"{tmp_path}/nope:x", "-c", "1")
         assert missing.status == 2 and "nope" in missing.errors
 

@@ -403,6 +403,12 @@ def test_a_run_of_the_command_line(lab, daemon):
     done = daemon.cli(*words, THE_KEY=SECRET, **settings)
     assert done.returncode == 0 and done.stdout == b"xxx\n", done
     assert keys(lab, mark) == [("allowed.test", [SECRET])]
+    alone = code + "\ntry: get('https://pypi.test/bytes/3')\nexcept OSError: print('closed')"
+    done = daemon.cli("run", "--header", "allowed.test X-Key: $THE_KEY", "-c", alone, THE_KEY=SECRET, **settings)
+    assert done.returncode == 0 and done.stdout == b"xxx\nclosed\n", "a header allows its host and nothing else"
+    open_words = ("run", "--network", "--header", "allowed.test:8088 X-Key: $THE_KEY", "-c", "print('ran')")
+    done = daemon.cli(*open_words, THE_KEY=SECRET, **settings)
+    assert done.returncode == 2 and b"80 and 443" in done.stderr and done.stdout == b"", done
     literal = daemon.cli("run", "--header", f"allowed.test X-Key: {SECRET}", "-c", "1", **settings)
     assert literal.returncode == 2 and b"s3cr3t" not in literal.stderr, literal
 

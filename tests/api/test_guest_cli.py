@@ -100,10 +100,42 @@ def test_reaping(guest):
     assert guest("rm").status == 2 and guest("rm", "x", "--name", "y").status == 2
 
 
+def test_reaping_takes_guests_without_a_name(guest):
+    nameless = guest("create", "--meta", "for=reaping").text.strip()
+    assert nameless in guest("list", "--name", "*").text
+    assert nameless in guest("rm", "--name", "*").text.split() and guest("list").text.count("\n") == 1
+
+
+def test_options_without_effect_are_refused(guest, daemon):
+    for args, word in ((("create", "--name", "zed"), "create zed"), (("create", "-t", "5", "m5"), "--timeout"), (("create", "-u", "root"), "--user"),
+                       (("list", "--ttl", "5"), "--ttl"), (("rm", "--all"), "--all"), (("show", "-c", "1", "x"), "--code"), (("ps", "--mode", "1", "x"), "--mode")):
+        done = guest(*args)
+        assert done.status == 2 and word in done.errors, (args, done)
+    assert "cli-" not in guest("list").text
+    guest("create", "cli-sole")
+    done = cli("run", "--state", daemon.state, "--guest", "cli-sole", "--template", "x", "-c", "1")
+    assert done.status == 2 and "template" in done.errors, done
+    for mode in ("999", "rwx", "0x1ff", "01777", ""):
+        done = guest("put", "cli-sole", "-", "x", "--mode", mode, stdin=b"y")
+        assert done.status == 2 and "octal" in done.errors, (mode, done)
+    done = guest("put", "cli-sole", "-", "/etc/x", stdin=b"y")
+    assert done.status == 2 and "/home/user" in done.errors, done
+    done = guest("cell", "cli-sole", "-l", "cobol", "-c", "x")
+    assert done.status == 2 and "python" in done.errors, done
+    done = guest("cell", "cli-sole", "-l", "bash", "-c", "exit 4")
+    assert done.status == 1 and "status 4" in done.errors, done
+    done = guest("egress", "cli-sole")
+    assert done.status == 0 and "network          false" in done.text, done
+    gone = guest("list", "--all", "--name", "cli-sole").text
+    assert guest("rm", "cli-sole").status == 0 and "destroyed on request" not in gone
+    assert "it was destroyed on request" in guest("list", "--all", "--name", "cli-sole").text
+
+
 def test_wrong_usage(guest):
     for args in (("nosuch",), ("show",), ("exec", "cli-x"), ("create", "a", "b"), ("list", "--nosuch"), ("create", "-e", "x"),
                  ("create", "--ttl", "soon"), ("show", "a/b"), ("cell", "cli-x")):
         assert guest(*args).status == 2, args
+    assert "GUEST COMMAND..." in guest("exec", "cli-x").errors and "--ttl" in guest("extend", "cli-x").errors
     assert "usage: cordon guest" in cli("guest", "--help").text
 
 

@@ -422,6 +422,18 @@ static void headers_need_their_host_and_what_tls_needs(void **state)
         assert_null(strstr(err.message, "s3cr3t"));
         cordon_egress_policy_done(&made);
     }
+    static const char *const ports[] = {"a.com:8088 X-Key: s3cr3t", "a.com:80 X-Key: s3cr3t", "a.com:443 X-Key: s3cr3t",
+                                        "a.com X-Key: s3cr3t"};
+    for (size_t i = 0; i < sizeof ports / sizeof *ports; i++) {
+        struct cordon_egress_policy open;
+        struct cordon_error err = {0};
+        assert_int_equal(cordon_egress_policy_for(with, CORDON_DOOR_NATIVE, true, NULL, 0, &open, NULL), 0);
+        assert_int_equal(open.mode, CORDON_EGRESS_OPEN);
+        int r = cordon_egress_policy_add_headers(&open, with, CORDON_DOOR_NATIVE, &ports[i], 1, &err);
+        assert_int_equal(r == 0, i > 0); /* what no request of that port is read for can't be promised */
+        assert_true(i > 0 || strstr(err.message, "ports 80 and 443"));
+        cordon_egress_policy_done(&open);
+    }
     struct cordon_egress_policy off = CORDON_EGRESS_POLICY_OFF;
     assert_true(cordon_egress_policy_add_headers(&off, with, CORDON_DOOR_NATIVE, &cases[0].header, 1, NULL) < 0);
     cordon_settings_free(without);

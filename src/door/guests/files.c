@@ -239,22 +239,37 @@ static void finish_upload(void *context)
     free(upload);
 }
 
+/* Stays as it is where none is given. */
+static int mode_of(const struct cordon_http_request *request, uint32_t *ret, struct cordon_error *err)
+{
+    char text[8];
+    ssize_t n = cordon_http_query(request, "mode", text, sizeof text);
+    if (n == -ENOENT)
+        return 0;
+    if (n <= 0 || n > 5 || strspn(text, "01234567") != (size_t)n || strtoul(text, NULL, 8) > 0777)
+        return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                           "mode \"%s\": give permission bits as an octal number up to 0777, as 0644", text);
+    *ret = (uint32_t)strtoul(text, NULL, 8);
+    return 0;
+}
+
 static int begin_upload(struct cordon_http_request *request, struct cordon_error *err)
 {
     struct place place;
-    char mode[8] = "0";
+    uint32_t mode = 0; /* the usual one */
     struct upload *upload = calloc(1, sizeof *upload);
     if (!upload)
         return cordon_fail_errno(err, -ENOMEM, "writing a file");
     request->finish = finish_upload;
     request->finish_context = upload;
     int r = place_of(request, &place, err);
-    (void)cordon_http_query(request, "mode", mode, sizeof mode); /* the usual one where there is none */
+    if (r == 0)
+        r = mode_of(request, &mode, err);
     struct cordon_operation operation = {.struct_size = sizeof operation,
                                          .kind = CORDON_OP_WRITE,
                                          .user = place.user,
                                          .path = place.path,
-                                         .mode = (uint32_t)strtoul(mode, NULL, 8) & 0777,
+                                         .mode = mode,
                                          .cancel_fd = request->fd};
     if (r == 0)
         r = cordon_guests_open(cordon_guest_viewer(request), place.guest, &operation, &upload->stream, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * POST /v1/guests/{guest}/runs: the body of POST /v1/runs, done in a kept guest. What only a guest of its own can have
- * (memory, disk, network, backend) is refused here: the guest has its own.
+ * (memory, disk, network, backend, template) is refused here: the guest has its own.
  * POST /v1/reuse: finds the guest of a flow's component again, or makes it.
  */
 #include <errno.h>
@@ -9,8 +9,9 @@
 
 #include "door/guests/program.h"
 
-static const char *const of_the_guest[] = {"memory_mb", "disk_mb",         "cpu_s", "network",
-                                           "backend",   "allowed_domains", "guest", "fresh_interpreter"};
+static const char *const of_the_guest[] = {
+    "memory_mb", "disk_mb",         "cpu_s",          "network",  "backend",
+    "guest",     "allowed_domains", "egress_headers", "template", "fresh_interpreter"};
 
 static int refuse_of_the_guest(const struct cordon_http_request *request, struct cordon_error *err)
 {
