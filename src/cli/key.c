@@ -10,7 +10,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/fd.h"
 #include "cli/cli.h"
+#include "cli/daemon.h"
+#include "cli/run_events.h"
+#include "core/value.h"
 #include "store/store.h"
 #include "supervisor/state.h"
 
@@ -21,7 +25,9 @@ static const char help[] =
     "       cordon key revoke ID [--state DIR] [--config FILE]\n"
     "\n"
     "Keys open the daemon's doors; a running daemon knows of a change at once. A key is shown only when\n"
-    "it is created: what is kept is its hash.\n"
+    "it is created: what is kept is its hash. link prints an address of the admin page that logs in once: of the "
+    "daemon\n"
+    "that runs there; without one, of the settings as they are here.\n"
     "\n"
     "  --name NAME    for people to tell keys apart\n"
     "  --scope WHAT   run (the default), admin, which may do all, or view, which may only look\n"
@@ -147,6 +153,75 @@ static int make_link(struct cordon_store *store, const struct cordon_settings *s
     return cordon_cli_print(&text) ? cordon_fail_errno(err, -EIO, "writing the link") : 0;
 }
 
+/* The flags by which settings here have the address of the daemon that runs; 0 flags: none runs. */
+struct address {
+    char *flags[5]; /* the state folder's, three of these, NULL */
+    size_t count;
+};
+
+static const char *const of_the_address[] = {"CORDON_LISTEN", "CORDON_TLS_CERT", "CORDON_TLS_KEY"};
+
+static int take_setting(struct address *to, const struct cordon_value *row)
+{
+    struct cordon_value name, value;
+    if (!cordon_value_member(row, "name", &name) || !cordon_value_member(row, "value", &value) ||
+        value.kind != CORDON_VALUE_STRING)
+        return 0;
+    for (size_t i = 0; i < sizeof of_the_address / sizeof *of_the_address; i++) {
+        if (!cordon_value_equals(&name, of_the_address[i]))
+            continue;
+        cordon_autofree char *text = calloc(1, value.size + 1);
+        if (!text || cordon_value_string(&value, text) < 0 ||
+            asprintf(&to->flags[to->count], "%s=%s", of_the_address[i], text) < 0) {
+            to->flags[to->count] = NULL;
+            return -ENOMEM;
+        }
+        to->count++;
+    }
+    return 0;
+}
+
+/* 1: a daemon runs, and to has what it says; 0: none can be asked. */
+static int ask_address(const struct cordon_settings *settings, struct address *to, struct cordon_error *err)
+{
+    struct cordon_http_reader http = CORDON_HTTP_READER_INIT(8u << 20);
+    struct cordon_value object, list, key, row;
+    cordon_autoclose int fd = cordon_daemon_connect(settings, err);
+    if (fd < 0)
+        return 0; /* a link can be made without it */
+    int r = cordon_daemon_get(fd, "/v1/admin/settings", &http, err);
+    if (r == 0 && http.status != 200)
+        r = cordon_error_read(http.body.data ? http.body.data : "", http.body.size, err);
+    if (r == 0)
+        r = cordon_value_parse(http.body.data, http.body.size, &object, err);
+    if (r == 0 && cordon_value_member(&object, "settings", &list) && list.kind == CORDON_VALUE_ARRAY) {
+        struct cordon_value_walk walk = cordon_value_walk(&list);
+        while (r == 0 && to->count < sizeof to->flags / sizeof *to->flags - 1 && cordon_value_next(&walk, &key, &row))
+            r = row.kind == CORDON_VALUE_OBJECT ? take_setting(to, &row) : 0;
+    }
+    cordon_http_reader_done(&http);
+    return r < 0 ? r : 1;
+}
+
+/* Where the link leads: to the daemon that runs, whatever is set here. Before privilege is given up, which hides it. */
+static int settle_address(struct cordon_settings **settings, const char *file, const char *state,
+                          struct cordon_error *err)
+{
+    struct cordon_settings *own = *settings;
+    struct address address = {.count = 0};
+    if (state && !(address.flags[address.count++] = strdup(state)))
+        return cordon_fail_errno(err, -ENOMEM, "asking the daemon");
+    int r = ask_address(own, &address, err);
+    if (r == 0)
+        (void)fputs("cordon: note: no daemon answers in the state folder: the address is that of the settings here\n",
+                    stderr); /* nobody to tell */
+    else if (r > 0 && (r = cordon_cli_settings(file, (const char *const *)address.flags, settings, err)) == 0)
+        cordon_settings_free(own);
+    for (size_t i = 0; i < address.count; i++)
+        free(address.flags[i]);
+    return r < 0 ? r : 0;
+}
+
 /* action is one of the four; id is set for revoke. */
 static int act(const struct cordon_settings *settings, const char *action, const char *id,
                const struct arguments *arguments, struct cordon_error *err)
@@ -213,6 +288,8 @@ static int run_command(const struct arguments *arguments, int argc, char **argv)
     if (!plain && !(argc == 2 && strcmp(action, "revoke") == 0))
         return cordon_cli_usage("key", "give create, list, link, or revoke and one key's id");
     int r = cordon_cli_settings(arguments->file, (const char *const *)arguments->flags, &settings, &err);
+    if (r == 0 && strcmp(action, "link") == 0)
+        r = settle_address(&settings, arguments->file, arguments->flags[0], &err);
     if (r == 0)
         r = act(settings, action, argv[1], arguments, &err);
     cordon_settings_free(settings);

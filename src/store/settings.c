@@ -113,21 +113,24 @@ static int put(struct cordon_store *store, const struct cordon_setting_change *c
     return r;
 }
 
-/* A form is sent whole: what it leaves as it is stored already is no change. 1, 0 or negative. */
-static int is_stored(struct cordon_store *store, const struct cordon_setting_change *change, struct cordon_error *err)
+/* A form is sent whole: what it leaves as it is stored already is no change, nor is forgetting what is not there. 1, 0
+ * or negative. */
+static int changes_nothing(struct cordon_store *store, const struct cordon_setting_change *change,
+                           struct cordon_error *err)
 {
+    static const char same[] = "SELECT 1 FROM settings WHERE name = ?1 AND value = ?2 AND secret = 0";
     sqlite3_stmt *row;
-    if (!change->value || change->secret)
+    if (change->value && change->secret)
         return 0; /* each sealing of a secret is another text */
-    int r = cordon_statement_prepare(store, "SELECT 1 FROM settings WHERE name = ?1 AND value = ?2 AND secret = 0",
-                                     &row, err);
+    int r = cordon_statement_prepare(store, change->value ? same : "SELECT 1 FROM settings WHERE name = ?1", &row, err);
     if (r < 0)
         return r;
     cordon_bind_text(row, 1, change->name);
-    (void)sqlite3_bind_blob(row, 2, change->value, (int)strlen(change->value), SQLITE_STATIC);
+    if (change->value)
+        (void)sqlite3_bind_blob(row, 2, change->value, (int)strlen(change->value), SQLITE_STATIC);
     r = cordon_statement_step(store, row, "read a setting", err);
     (void)sqlite3_finalize(row); /* repeats an error that was told */
-    return r;
+    return r < 0 || change->value ? r : !r;
 }
 
 /* The lock is held, within a transaction. */
@@ -147,7 +150,7 @@ static int write_one(struct cordon_store *store, const struct cordon_setting_cha
                      struct cordon_error *err)
 {
     char before[256];
-    int r = is_stored(store, change, err);
+    int r = changes_nothing(store, change, err);
     if (r)
         return r < 0 ? r : 0;
     r = read_before(store, change->name, before, err);

@@ -170,6 +170,29 @@ class TestSettings:
             daemon.start()
             assert setting(daemon, "CORDON_TIMEOUT_S")["value"] == "30"
 
+    def test_the_command_line_shows_and_forgets_what_is_stored(self, fresh):
+        def config(*words):
+            return cli("config", *words, env={"CORDON_STATE": fresh.state})
+
+        def audit():
+            return len(fresh.get("/v1/admin/audit").json()["entries"])
+
+        assert put(fresh, CORDON_PIDS=91).status == 200
+        row = next(row for row in config("show", "--json").json()["settings"] if row["name"] == "CORDON_PIDS")
+        assert (row["value"], row["source"]) == (91, "stored"), row
+        assert "91 (stored: CORDON_PIDS" in config("explain", "CORDON_PIDS").text
+        assert config("unset", "CORDON_PIDS").status == 0
+        assert setting(fresh, "CORDON_PIDS")["value"] == "128", "the daemon that runs was told"
+        before = audit()
+        assert config("unset", "CORDON_PIDS").status == 0 and audit() == before, "there was nothing to forget"
+        link = cli("key", "link", env={"CORDON_STATE": fresh.state, "CORDON_LISTEN": "127.9.9.9:1"})
+        assert link.text.startswith(f"http://{fresh.listen}/admin/#link="), link
+
+    def test_the_command_line_makes_no_store(self, tmp_path):
+        for words in (("unset", "CORDON_PIDS"), ("show",), ("explain", "CORDON_PIDS")):
+            assert cli("config", *words, env={"CORDON_STATE": str(tmp_path / "none")}).status == 0
+        assert list(tmp_path.iterdir()) == []
+
     def test_null_forgets(self, daemon):
         assert put(daemon, CORDON_PIDS=88).status == 200
         assert setting(daemon, "CORDON_PIDS")["value"] == "88"
