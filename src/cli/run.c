@@ -20,6 +20,7 @@
 #include "cli/run_daemon.h"
 #include "cli/run_events.h"
 #include "cli/run_show.h"
+#include "core/egress.h"
 #include "core/registry.h"
 #include "egress/authority.h"
 #include "supervisor/state.h"
@@ -187,7 +188,9 @@ static int run_alone(const struct cordon_settings *settings, char *const *flags,
     struct cordon_oneshot oneshot = {.peer = -1, .egress = -1};
     const struct cordon_backend *backend;
     cordon_admission_setup(settings);
-    int r = cordon_cli_backends_load(settings, err);
+    int r = cordon_egress_check_settings(settings, err);
+    if (r == 0)
+        r = cordon_cli_backends_load(settings, err);
     if (r == 0)
         r = cordon_registry_check(settings, err);
     if (r == 0)

@@ -338,7 +338,7 @@ static void tell_reach(const struct reach *reach, struct cordon_error *err)
     for (size_t i = 0; i < reach->count; i++)
         (void)cordon_buf_appendf(&text, "%s%s", i ? ", " : "", reach->rules[i]); /* cut on purpose */
     cordon_error_context(err,
-                         "with the network to public addresses of %.300s alone (--index-url, --registry, "
+                         "with the network to %.75s alone (--index-url, --registry, "
                          "CORDON_EGRESS_REGISTRIES; private addresses: CORDON_EGRESS_RANGES)",
                          text.data ? text.data : "nothing");
     cordon_buf_done(&text);

@@ -190,12 +190,29 @@ static int check_ranges(const struct cordon_settings *settings, enum cordon_sett
     return r;
 }
 
+/* NAME:PORT, and addresses behind a slash, which verify reads. */
+static int check_target(const struct cordon_settings *settings, enum cordon_setting id, struct cordon_error *err)
+{
+    struct cordon_egress_rule rule;
+    const char *text = cordon_settings_string(settings, CORDON_DOOR_NATIVE, id);
+    if (!*text || (cordon_egress_rule_parse(text, strcspn(text, "/"), &rule, NULL) == 0 &&
+                   rule.form == CORDON_EGRESS_NAME && rule.port))
+        return 0;
+    return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                       "%s: \"%.100s\" is no name and port of a probe server, as probe.example.com:8080 is",
+                       cordon_settings_name(CORDON_DOOR_NATIVE, id), text);
+}
+
 int cordon_egress_check_settings(const struct cordon_settings *settings, struct cordon_error *err)
 {
     struct cordon_egress_policy policy = CORDON_EGRESS_POLICY_OFF;
     int r = check_ranges(settings, CORDON_SET_EGRESS_RANGES, false, err);
     if (r == 0)
         r = check_ranges(settings, CORDON_SET_EGRESS_RESOLVER, true, err);
+    if (r == 0)
+        r = check_target(settings, CORDON_SET_VERIFY_LISTED, err);
+    if (r == 0)
+        r = check_target(settings, CORDON_SET_VERIFY_UNLISTED, err);
     if (r == 0)
         r = add_setting(settings, CORDON_DOOR_NATIVE, CORDON_SET_EGRESS_REGISTRIES, &policy, err);
     cordon_egress_policy_done(&policy);

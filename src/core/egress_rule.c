@@ -228,7 +228,9 @@ static const char *take_port(const char **text, size_t *size, struct cordon_egre
         *size = (size_t)(at - *text);
     }
     if (*at != ':' || !read_decimal(at + 1, (size_t)(end - at) - 1, 65535, &port) || !port)
-        return "the port is no number from 1 to 65535";
+        return *at == ':' && at + 3 <= end && memcmp(at + 1, "//", 2) == 0
+                   ? "give a host, not a URL: without the scheme and the path"
+                   : "the port is no number from 1 to 65535";
     rule->port = (uint16_t)port;
     return NULL;
 }

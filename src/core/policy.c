@@ -266,6 +266,18 @@ static int check_exceptions(const struct question *q)
     return 0;
 }
 
+/* Where the interpreter is ours to choose: which setting did. */
+static const char *interpreter_of(const struct question *q, char to[200])
+{
+    bool python = strcmp(q->request->language, "python") == 0;
+    enum cordon_setting id = python ? CORDON_SET_PYTHON : CORDON_SET_NODE;
+    *to = '\0';
+    if (strcmp(q->backend, "local") == 0 && (python || strcmp(q->request->language, "javascript") == 0))
+        (void)snprintf(to, 200, "; its interpreter is %.60s: %.100s", name_of(q, id),
+                       cordon_settings_string(q->settings, q->run->door, id)); /* fits */
+    return to;
+}
+
 static int check_language(const struct question *q)
 {
     char language[64];
@@ -273,8 +285,10 @@ static int check_language(const struct question *q)
     for (const char *at = offered; (at = next_entry(at, language, sizeof language));)
         if (strcmp(language, q->request->language) == 0)
             return 0;
-    return refuse(q, "%s: the backend %s does not run %s here; accepted by it: %s", name_of(q, CORDON_SET_BACKEND),
-                  q->backend, q->request->language, *offered ? offered : "no language, its interpreters are missing");
+    char interpreter[200];
+    return refuse(q, "%s: the backend %s does not run %s here; accepted by it: %s%s", name_of(q, CORDON_SET_BACKEND),
+                  q->backend, q->request->language, *offered ? offered : "no language, its interpreters are missing",
+                  interpreter_of(q, interpreter));
 }
 
 static bool holds(const struct question *q, const char *limit)

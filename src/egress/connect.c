@@ -65,6 +65,15 @@ static int try_address(struct cordon_connection *connection)
     return 1;
 }
 
+/* It was allowed, and there is nobody: no rule has refused it. */
+static void fail(struct cordon_connection *connection, const char *why)
+{
+    cordon_egress_log_failed(&connection->session->log, connection->name,
+                             connection->targets.count ? &connection->connected : &connection->asked, connection->port,
+                             connection->has_rule ? &connection->rule : NULL, why);
+    cordon_connection_cut(connection, false, NULL, why);
+}
+
 static void try_next(struct cordon_connection *connection)
 {
     const struct cordon_egress_rule *rule = NULL;
@@ -77,10 +86,11 @@ static void try_next(struct cordon_connection *connection)
         else if (try_address(connection))
             return;
     }
-    cordon_connection_cut(connection, true, rule,
-                          forbidden                   ? forbidden
-                          : connection->targets.count ? "no address of it can be connected to"
-                                                      : "the name has no address");
+    if (forbidden)
+        cordon_connection_cut(connection, true, rule, forbidden);
+    else
+        fail(connection,
+             connection->targets.count ? "no address of it can be connected to" : "the name has no address");
 }
 
 void cordon_connect_event(struct cordon_connection *connection)
@@ -102,8 +112,7 @@ static void on_resolved(struct cordon_waiter *waiter, const struct cordon_resolv
     struct cordon_connection *connection = CORDON_OWNER(struct cordon_connection, waiter, waiter);
     connection->targets = *resolved;
     if (resolved->status < 0)
-        cordon_connection_cut(connection, true, NULL,
-                              resolved->status == -ENOENT ? "there is no such name" : "no name server answered");
+        fail(connection, resolved->status == -ENOENT ? "there is no such name" : "no name server answered");
     else
         try_next(connection);
 }

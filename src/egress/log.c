@@ -59,9 +59,9 @@ static struct cordon_egress_entry *newest(struct cordon_egress_log *log)
     return log->used ? &log->ring[(log->next + log->size - 1) % log->size] : NULL;
 }
 
-static bool alike(const struct cordon_egress_entry *a, const struct cordon_egress_entry *b)
+static bool alike_but_verdict(const struct cordon_egress_entry *a, const struct cordon_egress_entry *b)
 {
-    return !a->allowed && a->port == b->port && strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
+    return a->port == b->port && strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
            strcmp(a->why, b->why) == 0;
 }
 
@@ -80,7 +80,19 @@ void cordon_egress_log_refused(struct cordon_egress_log *log, const char *name,
     if (!*counts->first_refused) /* cut at its size */
         (void)snprintf(counts->first_refused, sizeof counts->first_refused, "%.80s%s%s: %.60s",
                        *entry.name ? entry.name : entry.address, dns ? "" : ":", dns ? "" : port_text, why);
-    if (last && alike(last, &entry))
+    if (last && !last->allowed && alike_but_verdict(last, &entry))
+        last->count++;
+    else
+        push(log, &entry);
+}
+
+void cordon_egress_log_failed(struct cordon_egress_log *log, const char *name,
+                              const struct cordon_egress_address *address, uint16_t port,
+                              const struct cordon_egress_rule *rule, const char *why)
+{
+    struct cordon_egress_entry entry = make(name, address, port, rule, why), *last = newest(log);
+    entry.allowed = true;
+    if (last && last->allowed && *last->why && alike_but_verdict(last, &entry))
         last->count++;
     else
         push(log, &entry);

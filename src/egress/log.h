@@ -30,6 +30,10 @@ void cordon_egress_log_done(struct cordon_egress_log *log);
 void cordon_egress_log_refused(struct cordon_egress_log *log, const char *name,
                                const struct cordon_egress_address *address, uint16_t port,
                                const struct cordon_egress_rule *rule, bool dns, const char *why);
+/* One that was allowed and came to nothing: nobody listens there. It counts neither as refused nor as a connection. */
+void cordon_egress_log_failed(struct cordon_egress_log *log, const char *name,
+                              const struct cordon_egress_address *address, uint16_t port,
+                              const struct cordon_egress_rule *rule, const char *why);
 /* A connection that is relayed: its entry's id, for the bytes. */
 uint64_t cordon_egress_log_allowed(struct cordon_egress_log *log, const char *name,
                                    const struct cordon_egress_address *address, uint16_t port,

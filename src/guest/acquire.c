@@ -184,7 +184,8 @@ static int gave_up(int r, const struct patience *patience, struct cordon_error *
                            patience->seconds);
     if (r == 0)
         return cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE,
-                           "no guest was ready within %u s: the host may be overloaded, or a large template is still "
+                           "no guest was ready within %u s: the host may be overloaded, CORDON_PIDS too few for the "
+                           "interpreter, or a large template is still "
                            "being loaded; on a slow host raise CORDON_GUEST_START_S",
                            patience->seconds);
     return cordon_fail_errno(err, r, "waiting for a guest");

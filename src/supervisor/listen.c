@@ -66,11 +66,10 @@ int cordon_listen_parse(const char *text, struct cordon_listen_address *ret, str
         if (parse_host(host, v6, port, ret))
             return 0;
     }
-    return cordon_fail(
-        err, -EINVAL, CORDON_ERROR_INVALID,
-        "CORDON_LISTEN: \"%.100s\" is no address and port to listen on; examples: 127.0.0.1:9385, [::1]:9385, "
-        "0.0.0.0:9385",
-        text);
+    return cordon_fail(err, -EINVAL, CORDON_ERROR_INVALID,
+                       "\"%.100s\" is no address and port to listen on; examples: 127.0.0.1:9385, [::1]:9385, "
+                       "0.0.0.0:9385",
+                       text);
 }
 
 int cordon_listen_tcp(const char *text, const struct cordon_listen_address *address, struct cordon_error *err)

@@ -101,6 +101,19 @@ static int load_settings(struct supervisor *self, struct cordon_error *err)
     return cordon_registry_check(self->settings, err);
 }
 
+/* Programs in that language are refused then; the others run. */
+static void warn_of_interpreters(const struct cordon_settings *settings)
+{
+    static const enum cordon_setting ids[] = {CORDON_SET_PYTHON, CORDON_SET_NODE};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        const char *path = cordon_settings_string(settings, CORDON_DOOR_NATIVE, ids[i]);
+        bool chosen = cordon_settings_source(settings, ids[i]) != CORDON_SOURCE_DEFAULT;
+        if (chosen && access(path, X_OK) < 0)
+            cordon_log(CORDON_LOG_WARN, "an interpreter that was set can not be run: its language is refused",
+                       "setting", cordon_settings_name(CORDON_DOOR_NATIVE, ids[i]), "path", path, NULL);
+    }
+}
+
 static void setup_log(const struct supervisor *self)
 {
     enum cordon_log_level level = CORDON_LOG_INFO;
@@ -111,6 +124,7 @@ static void setup_log(const struct supervisor *self)
     const char *warning;
     for (size_t i = 0; (warning = cordon_settings_warning(self->settings, i)); i++)
         cordon_log(CORDON_LOG_WARN, warning, NULL);
+    warn_of_interpreters(self->settings);
     const char *least = cordon_settings_string(self->settings, CORDON_DOOR_CREATEOS, CORDON_SET_CREATEOS_MIN_ISOLATION);
     if (strcmp(least, "hardware-virtualized") != 0)
         cordon_log(CORDON_LOG_WARN,
@@ -132,8 +146,10 @@ static int check_addresses(struct supervisor *self, struct cordon_error *err)
     size_t i = 0;
     self->loopback_only = true;
     for (; (text = address_at(self, i)); i++) {
-        if (cordon_listen_parse(text, &address, err) < 0)
+        if (cordon_listen_parse(text, &address, err) < 0) {
+            cordon_error_context(err, "%s", cordon_settings_name(CORDON_DOOR_NATIVE, CORDON_SET_LISTEN));
             return -EINVAL;
+        }
         self->loopback_only = self->loopback_only && address.loopback;
     }
     if (i > LISTENERS_MAX)

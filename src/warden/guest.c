@@ -305,9 +305,11 @@ static void check_ready(struct cordon_guest *guest)
     if (is_dead(guest)) /* the end of all its processes ends the pipe too */
         return;         /* its own event comes in this turn or the next */
     if (!guest->said_ready) {
-        cordon_guest_fail(guest, -ECHILD,
-                          "the interpreter %.200s ended before it was ready; is it new enough? `cordon doctor` tells",
-                          cordon_interpreter_of(&guest->pool->template->interpreters, guest->pool->kind));
+        cordon_guest_fail(
+            guest, -ECHILD,
+            "the interpreter %.200s ended before it was ready; is it new enough? `cordon doctor` tells; are "
+            "CORDON_PIDS and CORDON_OPEN_FILES enough for it?",
+            cordon_interpreter_of(&guest->pool->template->interpreters, guest->pool->kind));
         return;
     }
     guest->timer.on_due = on_proven;

@@ -167,6 +167,15 @@ def test_what_happened_is_told(daemon, lab):
     assert "cordon_egress_connections_total" in metrics and "cordon_egress_names_refused_total" in metrics
 
 
+def test_a_closed_port_is_not_refused_by_the_rules(daemon, lab):
+    code = fetch() + "try: get('http://allowed.test:9/')\nexcept OSError: print('closed')"
+    answer = daemon.run(code, network=True, allowed_domains=["allowed.test"])
+    told = answer["outcome"]["network"]
+    assert answer["stdout"] == "closed\n" and told["refused"] == 0 and told["first_refused"] is None, answer
+    entry = answer["egress"][0]
+    assert (entry["decision"], entry["port"]) == ("allowed", 9) and "connected to" in entry["why"], entry
+
+
 def test_many_connections_are_bounded_and_all_work(daemon, lab):
     answer = daemon.run(
         waits()

@@ -322,6 +322,8 @@ def run_code(code, filename):
 def run_cell(number, code, environment):
     filename = f"<cell {number}>"
     lines = code.splitlines(True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"  # as linecache has it for files
     linecache.cache[filename] = (len(code), None, lines, filename)
     signal.signal(signal.SIGINT, on_interrupt)
     before = {name: os.environ.get(name) for name in environment}

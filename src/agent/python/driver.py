@@ -335,6 +335,8 @@ def source_lines(code, filename):
         except SyntaxError:
             pass
     lines = code.decode(encoding, "replace").splitlines(True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"  # as linecache has it for files: the carets' place is reckoned from whole lines
     return len(code), None, lines, filename
 
 
