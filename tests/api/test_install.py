@@ -71,6 +71,11 @@ def test_what_is_installed_works_and_goes_again(installed):
     assert "CORDON_PIDS=99" in host.read(f"{tree}/etc/cordon/cordon.conf"), "a second install keeps the settings"
     subprocess.run([f"{ROOT}/packaging/install", "uninstall"], env=env, check=True, capture_output=True, timeout=80)
     assert files_of(tree) == {"etc/cordon/cordon.conf"}, files_of(tree)
+    wrong = subprocess.run([f"{ROOT}/packaging/install", "uninstall", "--purg"], env=env, capture_output=True, text=True, check=False, timeout=80)
+    assert wrong.returncode == 2 and "--purge" in wrong.stderr and files_of(tree)
+    os.makedirs(f"{tree}/var/lib/cordon")
+    subprocess.run([f"{ROOT}/packaging/install", "uninstall", "--purge"], env=env, check=True, capture_output=True, timeout=80)
+    assert files_of(tree) == set() and not os.path.exists(f"{tree}/var/lib/cordon"), "what a plain one has left goes, too"
     subprocess.run([f"{ROOT}/packaging/install", "install", BUILD], env=env, check=True, capture_output=True, timeout=80)
     subprocess.run([f"{ROOT}/packaging/install", "uninstall", "--purge"], env=env, check=True, capture_output=True, timeout=80)
     assert files_of(tree) == set()
