@@ -209,9 +209,9 @@ static int adopt_once(const char *id, bool machine, bool *woken, struct cordon_g
     guest->machine = machine;
     int r = attach(guest, &wanted, -1, err);
     if (r == 0 && machine && guest->paused) {
-        r = cordon_kept_order(guest, CORDON_LEASE_RESUME, err);
-        *woken |= r == 0;
-        r = r < 0 ? r : -ETIMEDOUT; /* once more, and it greets */
+        cordon_kept_set_paused(guest, false, false); /* in this moment it reads */
+        r = *woken ? 0 : -ETIMEDOUT;                 /* once more, and it greets */
+        *woken = true;
     }
     if (r == 0)
         r = be_greeted(guest, err);
@@ -229,7 +229,8 @@ static int adopt_once(const char *id, bool machine, bool *woken, struct cordon_g
 
 /* A machine that is paused runs for the moment in which it is adopted: it can be given a channel, and greet, only then.
  * It did not see that the one of before ended, so the first that it is given is ended for it to see, and it greets on
- * the next. One that was too slow to see that has another try. At last it is paused again. */
+ * the next. One that was too slow to see that has another try. At last it is paused again: by its warden, where we don't
+ * get that far. */
 static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     static const struct timespec to_see_an_end = {.tv_nsec = 200000000};

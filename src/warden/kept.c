@@ -19,6 +19,7 @@
 
 #define FREEZE_US 2000000u
 #define LOOK_US 500u
+#define WOKEN_US 5000000u /* from the end of one try to adopt a paused machine to the next one */
 
 static void answer(struct cordon_guest *guest, uint32_t seq, int status)
 {
@@ -38,6 +39,8 @@ static bool order_machine(struct cordon_guest *guest, enum cordon_vmm_verb verb,
     if (!guest->pool->machine)
         return false;
     int r = guest->paused == (verb == CORDON_VMM_PAUSE) ? 1 : cordon_machine_order(guest, verb, seq, -1);
+    if (r >= 0 && verb == CORDON_VMM_RESUME)
+        guest->woken = false; /* it may run on */
     if (r != 0)
         answer(guest, seq, r < 0 ? r : 0);
     return true;
@@ -65,6 +68,32 @@ static void on_freeze(struct cordon_timer *timer)
     struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, freeze, timer);
     if (guest->pause_seq)
         look(guest);
+}
+
+/* --- a machine that is paused, and runs for the moment in which it is adopted --- */
+
+static void on_woken(struct cordon_timer *timer);
+
+static void expect_pause(struct cordon_guest *guest)
+{
+    if (!guest->woken)
+        return;
+    guest->freeze.on_due = on_woken;
+    cordon_timer_arm(&guest->warden->loop, &guest->freeze, WOKEN_US);
+}
+
+/* Its gateway did not get to pause it again, and none came back. */
+static void on_woken(struct cordon_timer *timer)
+{
+    struct cordon_guest *guest = CORDON_OWNER(struct cordon_guest, freeze, timer);
+    if (guest->state != CORDON_GUEST_LEASED || guest->lease.watched || !guest->woken)
+        return;
+    int r = cordon_machine_order(guest, CORDON_VMM_PAUSE, 0, -1);
+    if (r == -EBUSY) /* with what somebody ordered */
+        expect_pause(guest);
+    else if (r < 0)
+        cordon_log(CORDON_LOG_WARN, "a machine that was woken to be adopted could not be paused again", "guest",
+                   guest->id, "error", strerror(-r), NULL);
 }
 
 static void pause_guest(struct cordon_guest *guest, uint32_t seq)
@@ -116,6 +145,7 @@ static void lose_gateway(struct cordon_guest *guest)
         return;
     guest->timer.on_due = on_orphan;
     cordon_timer_arm(&guest->warden->loop, &guest->timer, guest->warden->config.orphan_us);
+    expect_pause(guest);
 }
 
 static void handle(struct cordon_guest *guest, const struct cordon_lease_request *request)
@@ -205,6 +235,9 @@ static int hand_over(struct cordon_guest *guest, int lease)
 void cordon_keep_adopted(struct cordon_guest *guest, int status)
 {
     cordon_autoclose int lease = CORDON_TAKE_FD(guest->vm.adopter);
+    guest->woken = guest->woken || guest->paused; /* its channel was changed, for which it has to run */
+    guest->paused = false;
+    expect_pause(guest);
     if (lease < 0)
         return;
     int r = status < 0 ? status : hand_over(guest, lease);
@@ -249,7 +282,7 @@ void cordon_keep_dying(struct cordon_guest *guest)
 {
     cordon_timer_cancel(&guest->warden->loop, &guest->freeze);
     guest->pause_seq = 0;
-    guest->paused = false;
+    guest->paused = guest->woken = false;
     if (guest->freezer.root)
         (void)cordon_cgroup_freezer_set(&guest->freezer, false); /* on v1 what is frozen does not die */
     cordon_close(&guest->control);

@@ -39,7 +39,7 @@ int cordon_guest_send_grant(struct cordon_guest *guest, int lease, bool warm)
 {
     struct parcel parcel = {.grant = {.version = CORDON_WARDEN_VERSION,
                                       .warm = warm,
-                                      .paused = guest->paused,
+                                      .paused = guest->paused || guest->woken,
                                       .oom_kill_base = guest->oom_kill_base,
                                       .cpu_usage_base = guest->cpu_usage_base,
                                       .machine_start = guest->vm.start,

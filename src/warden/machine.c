@@ -98,6 +98,7 @@ static void obeyed(struct cordon_guest *guest, const struct cordon_vmm_report *r
         cordon_keep_adopted(guest, 0);
     else {
         guest->paused = verb == CORDON_VMM_PAUSE;
+        guest->woken = guest->woken && !guest->paused;
         cordon_keep_answer(guest, guest->vm.asked_seq, 0);
     }
 }

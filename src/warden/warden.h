@@ -147,10 +147,10 @@ struct cordon_guest {
     int channel; /* the gateway's end, until it is handed over */
     /* kept.c */
     struct cordon_cgroup_freezer freezer;
-    int control;          /* to the agent: brings it new channels */
-    char id[24];          /* since it was leased */
-    bool paused, ordered; /* ordered: its gateway wants it destroyed */
-    uint32_t pause_seq;   /* the PAUSE that waits for all to stand still */
+    int control;                 /* to the agent: brings it new channels */
+    char id[24];                 /* since it was leased */
+    bool paused, woken, ordered; /* woken: it is to be paused, and runs; ordered: its gateway wants it destroyed */
+    uint32_t pause_seq;          /* the PAUSE that waits for all to stand still */
     uint64_t pause_until_us;
     struct cordon_timer freeze;
     int namespaces[CORDON_GUEST_NAMESPACES];

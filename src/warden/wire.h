@@ -120,7 +120,8 @@ struct cordon_warden_grant {
     uint32_t warm;          /* 1: came out of the pool */
     uint64_t oom_kill_base; /* the counters' values when the guest was handed over */
     uint64_t cpu_usage_base;
-    uint32_t paused;        /* of an adopted guest */
+    uint32_t paused; /* of an adopted guest. A machine runs all the same, to get its channel, until PAUSE is ordered, or
+                        the warden does that, soon after the end of a lease on which neither PAUSE nor RESUME was */
     uint32_t machine_start; /* enum cordon_machine_start; 0: no machine */
     uint32_t machine_accel, reserved;
     uint64_t machine_lease_us; /* from the order to run until the guest had taken its lease */

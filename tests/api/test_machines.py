@@ -5,6 +5,7 @@ are leased, die and are counted; and what QEMU may do. tests/api/test_exec_sandb
 import fcntl
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -294,6 +295,48 @@ def test_nothing_is_left(fake):
     left = fakevm.machines(daemon)
     daemon.stop()
     assert host.wait_for(lambda: not any(host.alive(pid) for pid in left))
+
+
+def stands_still(pid):
+    """The fake ignores SIGUSR1 then."""
+    ignored = re.search(r"^SigIgn:\s+(\w+)$", host.read(f"/proc/{pid}/status"), re.M)
+    return bool(ignored and int(ignored.group(1), 16) & 1 << signal.SIGUSR1 - 1)
+
+
+@pytest.fixture
+def kept(own, tmp_path):
+    """A daemon and its machine that was paused: it does not greet on the first two channels that it is given anew."""
+    os.chmod(tmp_path.parent, 0o755)
+    image = fakevm.image(str(tmp_path / "image"), boot={"acpi": True, "append": "fake.mute=2"})
+    daemon = own(**fakevm.settings(image))
+    made = daemon.request("POST", "/v1/guests", BACKEND)
+    assert made.status == 201, (made, daemon.log())
+    guest = f"/v1/guests/{made.json()['id']}"
+    assert daemon.request("POST", f"{guest}/pause", {}).status == 200
+    booted = lambda: [pid for pid in fakevm.machines(daemon) if not fakevm.is_clone(pid)]
+    assert host.wait_for(lambda: len(booted()) == 1 and stands_still(booted()[0]), 60)  # a template is made beside it
+    return daemon, guest, booted()[0]
+
+
+def test_a_paused_machine_stands_still_again_when_its_adoption_breaks_off(kept):
+    """To be adopted it has to run. A gateway that dies in that moment leaves it to the warden, and the next one to find
+    it as its owner left it."""
+    daemon, guest, pid = kept
+    os.kill(daemon.role("gateway"), signal.SIGKILL)
+    assert host.wait_for(lambda: not stands_still(pid), 60), daemon.log()  # the new one adopts, and waits for a greeting
+    supervisor, gateway = daemon.process.pid, daemon.role("gateway")
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        os.kill(gateway, signal.SIGKILL)
+        assert host.wait_for(lambda: stands_still(pid), 60), daemon.log()
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    assert host.wait_for(lambda: not stands_still(pid), 60), daemon.log()
+    assert daemon.wait_ready()
+    assert host.wait_for(lambda: stands_still(pid), 120), daemon.log()  # now by the gateway, which has adopted it
+    assert host.wait_for(lambda: daemon.request("POST", f"{guest}/resume", {}).status == 200, 120), daemon.log()
+    assert not stands_still(pid)
+    assert daemon.get(guest).json()["state"] == "running"
 
 
 def test_lost_warden_takes_its_machines(fake):

@@ -2,7 +2,8 @@
 /*
  * A QEMU with a guest in it that lie, stall, flood or die at a step, for test_vmm and tests/api/test_machines.py. What
  * it is to do stands in the place of the guest's language on the command line; a real language is a sound guest, whose
- * programs print "fake" and end (or, where their code says so, sleep, wait for ever or take QEMU along).
+ * programs print "fake" and end (or, where their code says so, sleep, wait for ever or take QEMU along). A guest that
+ * is kept can be paused, which is seen by its ignoring SIGUSR1, and be given channels, on which it greets and no more.
  */
 #include <poll.h>
 #include <signal.h>
@@ -14,12 +15,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+#include "proto/kept.h"
 #include "proto/vm.h"
 #include "vmm/wire.h"
 
 static char scenario[32];
 static bool slow; /* "fake.slow" on the kernel's command line: a boot takes a while */
 static bool clone_of_one, stopped, leased;
+static bool kept, deaf;   /* deaf: its channel is at its end */
+static int given_fd = -1; /* came with the last command */
+static unsigned mute;     /* "fake.mute=N": on so many new channels it does not greet */
 
 static bool is(const char *name)
 {
@@ -59,6 +65,12 @@ static void guest_ready(void)
     cordon_buf_done(&frame);
 }
 
+static void guest_greets(struct cordon_buf *to)
+{
+    const char greeting[8] = {CORDON_KEPT_VERSION};
+    (void)cordon_frame_put(to, CORDON_FRAME_READY, 0, greeting, sizeof greeting);
+}
+
 static void guest_lease(void)
 {
     struct cordon_buf frame = CORDON_BUF_INIT(1024);
@@ -81,7 +93,10 @@ static void guest_lease(void)
     if (is("lease-lies"))
         guest_ready();
     cordon_vm_leased_put(&frame);
-    (void)cordon_frame_put(&frame, CORDON_FRAME_HELLO, 0, "\1\0\0\0", 4); /* the gateway's: is not to be taken */
+    if (kept)
+        guest_greets(&frame);
+    else
+        (void)cordon_frame_put(&frame, CORDON_FRAME_HELLO, 0, "\1\0\0\0", 4); /* the gateway's: is not to be taken */
     leased = true;
     guest_sends(frame.data, frame.size);
     cordon_buf_done(&frame);
@@ -121,7 +136,7 @@ static void put_run(struct cordon_buf *out, const struct cordon_frame *frame)
     (void)cordon_exit_put(out, frame->exec, &exit);
 }
 
-/* One-shot guests alone; every frame fits into what is read at once. */
+/* Every frame fits into what is read at once. */
 static void guest_runs(void)
 {
     static char data[65536 + CORDON_FRAME_HEADER];
@@ -129,10 +144,15 @@ static void guest_runs(void)
     struct cordon_buf out = CORDON_BUF_INIT(4096);
     struct cordon_frame frame;
     ssize_t n = recv(CORDON_VMM_GUEST, data + have, sizeof data - have, 0);
-    if (n <= 0)
+    deaf = n <= 0;
+    if (deaf && !kept)
         _exit(0);
-    have += (size_t)n;
+    have = deaf ? 0 : have + (size_t)n;
     for (int64_t used; (used = cordon_frame_parse(data, have, 0, &frame)) > 0; have -= (size_t)used) {
+        if (frame.type == CORDON_FRAME_SETUP) {
+            (void)cordon_frame_put(&out, CORDON_FRAME_DONE, 0, NULL, 0);
+            guest_sends(out.data, out.size);
+        }
         if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "die()", 5))
             (void)raise(SIGKILL);
         if (frame.type == CORDON_FRAME_EXEC && memmem(frame.payload, frame.length, "wait()", 6))
@@ -144,6 +164,21 @@ static void guest_runs(void)
         memmove(data, data + used, have - (size_t)used);
     }
     cordon_buf_done(&out);
+}
+
+static void change_channel(void)
+{
+    struct cordon_buf frame = CORDON_BUF_INIT(64);
+    if (given_fd < 0 || dup2(given_fd, CORDON_VMM_GUEST) < 0)
+        _exit(7);
+    cordon_close(&given_fd);
+    deaf = false;
+    guest_greets(&frame);
+    if (mute)
+        mute--;
+    else
+        guest_sends(frame.data, frame.size);
+    cordon_buf_done(&frame);
 }
 
 static void answer(const char *line)
@@ -174,7 +209,10 @@ static void answer(const char *line)
         say(is("load-fails") ? "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"failed\"}}\n"
                              : "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"active\"}}\n{\"event\":\"MIGRATION\","
                                "\"data\":{\"status\":\"completed\"}}\n");
+    if (strstr(line, "\"chardev-change\""))
+        change_channel();
     stopped = stopped ? !strstr(line, "\"cont\"") : strstr(line, "\"stop\"") != NULL;
+    (void)signal(SIGUSR1, stopped ? SIG_IGN : SIG_DFL);
     if (strstr(line, "\"quit\"")) {
         (void)shutdown(CORDON_VMM_QMP, SHUT_RDWR); /* as QEMU does, before it ends */
         (void)usleep(20000);
@@ -228,13 +266,17 @@ int main(int argc, char **argv)
         if (at)
             (void)sscanf(at, "cordon.language=%31[a-z-]", scenario);
         slow = slow || strstr(argv[i], "fake.slow");
+        kept = kept || strstr(argv[i], "cordon.mode=kept");
+        at = strstr(argv[i], "fake.mute=");
+        if (at)
+            (void)sscanf(at, "fake.mute=%u", &mute);
         clone_of_one = clone_of_one || strcmp(argv[i], "-incoming") == 0;
     }
     stopped = clone_of_one;
     begin();
     for (;;) {
         struct pollfd fds[] = {{.fd = CORDON_VMM_QMP, .events = POLLIN},
-                               {.fd = stopped ? -1 : CORDON_VMM_GUEST, .events = POLLIN}};
+                               {.fd = stopped || deaf ? -1 : CORDON_VMM_GUEST, .events = POLLIN}};
         if (poll(fds, 2, -1) < 0)
             return 9;
         if (fds[1].revents && leased)
@@ -243,7 +285,10 @@ int main(int argc, char **argv)
             guest_lease();
         if (!fds[0].revents)
             continue;
-        ssize_t n = recv(CORDON_VMM_QMP, line + have, sizeof line - 1 - have, 0);
+        size_t given = 1;
+        int fd = -1;
+        ssize_t n = cordon_recv_fds(CORDON_VMM_QMP, line + have, sizeof line - 1 - have, &fd, &given, 0);
+        given_fd = fd >= 0 ? fd : given_fd;
         if (n <= 0)
             break;
         have += (size_t)n;
