@@ -351,17 +351,27 @@ int cordon_guests_info(const char *tenant, const char *id, struct cordon_guest_i
     return r;
 }
 
+/* With the lock held: the newest one that lives. */
+static struct cordon_guest_item *find_named(const char *tenant, const char *name)
+{
+    struct cordon_guest_item *item = *name ? cordon_guests.last : NULL;
+    while (item && (item->gone || item->making || !item->name || strcmp(item->name, name) != 0 ||
+                    !cordon_guest_item_is_of(item, tenant)))
+        item = item->previous;
+    return item;
+}
+
 int cordon_guests_find(const char *tenant, const char *name, struct cordon_guest_info **ret, struct cordon_error *err)
 {
-    int r = -ENOENT;
+    struct cordon_guest_item *item;
     cordon_guests_lock();
-    cordon_guests_settle();
-    for (struct cordon_guest_item *item = cordon_guests.last; item && r == -ENOENT; item = item->previous)
-        if (!item->gone && !item->making && *name && item->name && strcmp(item->name, name) == 0 &&
-            cordon_guest_item_is_of(item, tenant))
-            r = tell(item, ret, err);
+    do
+        item = find_named(tenant, name);
+    while (item && cordon_guest_item_await(item));
+    int r = item ? tell(item, ret, err)
+                 : cordon_fail(err, -ENOENT, CORDON_ERROR_NOT_FOUND, "there is no guest of the name %.64s", name);
     cordon_guests_unlock();
-    return r == -ENOENT ? cordon_fail(err, r, CORDON_ERROR_NOT_FOUND, "there is no guest of the name %.64s", name) : r;
+    return r;
 }
 
 int cordon_guests_notes(const char *tenant, const char *id, int64_t after_us,

@@ -270,8 +270,8 @@ struct cordon_guest_registry {
  * registry NULL: nothing outlives this process. */
 int cordon_guests_setup(const struct cordon_settings *settings, const struct cordon_guest_registry *registry,
                         struct cordon_error *err);
-/* There is a warden now: threads begin to adopt what lives, make tombstones of what is gone, and try again with what
- * could not be looked for. Once. A guest that was not found yet answers after 5 s at most, then with UNAVAILABLE. */
+/* Threads adopt what lives, make tombstones of what is gone, and try again with the rest; a later call starts those
+ * that could not be. Who asks for what was not tried yet waits 5 s at most, all in all; then: UNAVAILABLE. */
 void cordon_guests_adopt(void);
 void cordon_guests_done(void); /* the guests live on for the next gateway, if their warden does */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kept guests are found again after a restart of the gateway. A few threads look for all of the registry's at once,
- * behind the daemon's readiness: one that does not answer delays neither the others (whom their warden keeps for
- * CORDON_GUEST_ORPHAN_S only) nor the daemon's end. Who asks for a guest meanwhile waits for the first try, a while.
+ * Kept guests are found again after a restart of the gateway, behind the daemon's readiness. Each backend's are looked
+ * for by a few threads of its own, what was not tried yet before what is tried again: a backend that does not answer
+ * delays no guest of another (a warden keeps them for CORDON_GUEST_ORPHAN_S only). The daemon's end waits for tries
+ * that are under way. Who asks for a guest meanwhile waits for its first try, a while, and once.
  *
  * Only a backend that says that the guest is no more, or that can't find any again, makes a tombstone of it. Anything
  * else (a service that is not reached, a key that is not set) says nothing of the guest: it is looked for again, more
@@ -10,6 +11,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -19,16 +21,25 @@
 #include "core/guests_internal.h"
 #include "core/registry.h"
 
-#define ADOPTERS 8
+#define ADOPTERS 8 /* of a backend, at most */
 #define WAIT_S 5
 #define SECOND_US UINT64_C(1000000)
 #define AGAIN_S 2        /* doubled with each try */
 #define AGAIN_MOST_S 300 /* beyond CORDON_GUEST_ORPHAN_S by itself: tries are not to keep a hung guest for ever */
 
+/* Who looks for the guests of one backend. */
+struct crew {
+    struct crew *next;
+    size_t wanted, count;
+    bool told; /* that there is nobody */
+    pthread_t threads[ADOPTERS];
+    char backend_name[];
+};
+
 static struct {
     pthread_cond_t changed; /* of what is looked for, with the table's lock */
-    pthread_t threads[ADOPTERS];
-    size_t count;
+    struct crew *crews;     /* of who starts and ends them, one thread */
+    bool mustered;
 } adopters = {.changed = PTHREAD_COND_INITIALIZER};
 
 /* With the table's lock held: until something changed, or that time (of cordon_now_us; UINT64_MAX: none). */
@@ -41,35 +52,55 @@ static void wait_for_change(uint64_t until_us)
         (void)pthread_cond_clockwait(&adopters.changed, &cordon_guests.lock, CLOCK_MONOTONIC, &until);
 }
 
+static bool is_sought(const struct cordon_guest_item *item)
+{
+    return !item->gone && !item->making && !item->handle;
+}
+
 /* --- who asks meanwhile --- */
 
-static bool is_untried(const struct cordon_guest_item *item)
+/* Its first try is still to come or under way, and is worth a wait: of WAIT_S from the first who asks on, so that no
+ * chain of questions takes longer. */
+static bool is_awaited(struct cordon_guest_item *item)
 {
-    return !item->gone && !item->making && !item->tries && (item->seeking || !item->handle);
+    if (item->gone || item->tries || !(item->seeking || is_sought(item)))
+        return false;
+    if (!item->awaited_until_us)
+        item->awaited_until_us = cordon_now_us() + WAIT_S * SECOND_US;
+    return cordon_now_us() < item->awaited_until_us;
+}
+
+bool cordon_guest_item_await(struct cordon_guest_item *item)
+{
+    if (!is_awaited(item))
+        return false;
+    wait_for_change(item->awaited_until_us);
+    return true;
 }
 
 struct cordon_guest_item *cordon_guest_item_find_sought(const char *id, const char *tenant)
 {
-    const uint64_t until_us = cordon_now_us() + WAIT_S * SECOND_US;
     struct cordon_guest_item *item;
-    while ((item = cordon_guest_item_find(id)) && cordon_guest_item_is_of(item, tenant) && is_untried(item) &&
-           cordon_now_us() < until_us)
-        wait_for_change(until_us);
+    do
+        item = cordon_guest_item_find(id);
+    while (item && cordon_guest_item_is_of(item, tenant) && cordon_guest_item_await(item));
     return item;
 }
 
-static bool any_untried(void)
+/* All of them are asked for now, whichever is waited for first. */
+static uint64_t last_awaited(const char *tenant)
 {
-    struct cordon_guest_item *item = cordon_guests.first;
-    while (item && !is_untried(item))
-        item = item->next;
-    return item != NULL;
+    uint64_t last = 0;
+    for (struct cordon_guest_item *item = cordon_guests.first; item; item = item->next)
+        if (cordon_guest_item_is_of(item, tenant) && is_awaited(item) && item->awaited_until_us > last)
+            last = item->awaited_until_us;
+    return last;
 }
 
-void cordon_guests_settle(void)
+void cordon_guests_settle(const char *tenant)
 {
-    const uint64_t until_us = cordon_now_us() + WAIT_S * SECOND_US;
-    while (any_untried() && cordon_now_us() < until_us)
+    uint64_t until_us;
+    while ((until_us = last_awaited(tenant)))
         wait_for_change(until_us);
 }
 
@@ -94,6 +125,15 @@ static int look_for(const struct cordon_guest_item *item, const struct cordon_ba
     return (*backend)->guest_adopt(item->id, handle, err);
 }
 
+/* The backend's word counts: the gateway of before may have ended between an order and its record. */
+static void take_condition(struct cordon_guest_item *item, enum cordon_guest_condition condition)
+{
+    if (condition == CORDON_GUEST_IS_PAUSED && !item->paused)
+        cordon_guest_item_paused(item);
+    if (condition == CORDON_GUEST_IS_RUNNING && item->paused)
+        cordon_guest_item_resumed(item);
+}
+
 /* False: it was given up meanwhile. */
 static bool found(struct cordon_guest_item *item, const struct cordon_backend *backend,
                   struct cordon_guest_handle *handle)
@@ -109,7 +149,7 @@ static bool found(struct cordon_guest_item *item, const struct cordon_backend *b
     }
     cordon_guests_lock();
     cordon_guest_item_remote(item);
-    item->paused = backend->guest_condition(handle) == CORDON_GUEST_IS_PAUSED;
+    take_condition(item, backend->guest_condition(handle));
     item->active_us = cordon_guests_now();
     item->trouble[0] = '\0';
     cordon_guest_item_note(item, "adopted", "the gateway was restarted");
@@ -136,9 +176,11 @@ static void failed(struct cordon_guest_item *item, const struct cordon_error *wh
     item->tries++;
     item->again_us = cordon_now_us() + seconds * SECOND_US;
     (void)snprintf(item->trouble, sizeof item->trouble, "%.*s", (int)sizeof item->trouble - 1, why->message);
+    bool stopping = cordon_guests.stopping;
     cordon_guests_unlock();
-    cordon_log(CORDON_LOG_WARN, "a kept guest could not be looked for, which is tried again", "guest", item->id,
-               "backend", item->backend_name, "again_s", CORDON_NUM(seconds), "error", why->message, NULL);
+    if (!stopping) /* else that is why */
+        cordon_log(CORDON_LOG_WARN, "a kept guest could not be looked for, which is tried again", "guest", item->id,
+                   "backend", item->backend_name, "again_s", CORDON_NUM(seconds), "error", why->message, NULL);
 }
 
 /* With the lock held. */
@@ -170,35 +212,36 @@ static void adopt(struct cordon_guest_item *item)
     cordon_guests_watch_wake();
 }
 
-/* With the lock held: one to look for now, pinned: one whose time was over meanwhile is ended as soon as it is found.
- * NULL: *when there may be one; 0: never. */
-static struct cordon_guest_item *next_sought(uint64_t *when)
+/* With the lock held: the one that was tried least of those that are due, pinned: one whose time was over meanwhile is
+ * ended as soon as it is found. NULL: *when there may be one; 0: never. */
+static struct cordon_guest_item *next_sought(const struct crew *crew, uint64_t *when)
 {
-    struct cordon_guest_item *item;
+    struct cordon_guest_item *least = NULL;
+    uint64_t now = cordon_now_us();
     *when = 0;
-    for (item = cordon_guests.first; item; item = item->next) {
-        if (item->gone || item->handle || item->making)
+    for (struct cordon_guest_item *item = cordon_guests.first; item; item = item->next) {
+        if (!is_sought(item) || strcmp(item->backend_name, crew->backend_name) != 0)
             continue;
-        if (!item->seeking && item->again_us <= cordon_now_us())
-            break;
         uint64_t own = item->seeking ? UINT64_MAX : item->again_us;
         *when = !*when || own < *when ? own : *when;
+        if (own <= now && (!least || item->tries < least->tries))
+            least = item;
     }
-    if (item) {
-        item->seeking = true;
-        item->uses++;
-        item->refs++;
+    if (least) {
+        least->seeking = true;
+        least->uses++;
+        least->refs++;
     }
-    return item;
+    return least;
 }
 
-static void *adopt_all(void *unused)
+static void *adopt_all(void *context)
 {
+    const struct crew *crew = context;
     uint64_t when = UINT64_MAX;
-    (void)unused;
     cordon_guests_lock();
     while (!cordon_guests.stopping && when) {
-        struct cordon_guest_item *item = next_sought(&when);
+        struct cordon_guest_item *item = next_sought(crew, &when);
         if (!item && when)
             wait_for_change(when);
         if (!item)
@@ -215,12 +258,59 @@ static void *adopt_all(void *unused)
 
 /* --- start and end --- */
 
+/* NULL: no memory. */
+static struct crew *crew_of(const char *backend_name)
+{
+    struct crew *crew = adopters.crews;
+    while (crew && strcmp(crew->backend_name, backend_name) != 0)
+        crew = crew->next;
+    size_t size = strlen(backend_name) + 1;
+    if (crew || !(crew = calloc(1, sizeof *crew + size)))
+        return crew;
+    memcpy(crew->backend_name, backend_name, size);
+    crew->next = adopters.crews;
+    adopters.crews = crew;
+    return crew;
+}
+
+/* A crew for each backend that has guests to be found, of no more threads than guests. */
+static bool muster(void)
+{
+    bool whole = true;
+    for (struct crew *crew = adopters.crews; crew; crew = crew->next)
+        crew->wanted = 0;
+    cordon_guests_lock();
+    for (struct cordon_guest_item *item = cordon_guests.first; item && whole; item = item->next) {
+        struct crew *crew = is_sought(item) ? crew_of(item->backend_name) : NULL;
+        whole = crew || !is_sought(item);
+        if (crew && crew->wanted < ADOPTERS)
+            crew->wanted++;
+    }
+    cordon_guests_unlock();
+    return whole;
+}
+
+/* What can't be started now is started by a later call; until then those that are there do all. */
+static void start(struct crew *crew)
+{
+    int r = 0;
+    while (crew->count < crew->wanted && r == 0) {
+        r = pthread_create(&crew->threads[crew->count], NULL, adopt_all, crew);
+        crew->count += r == 0;
+    }
+    if (!r || crew->count || crew->told)
+        return;
+    crew->told = true;
+    cordon_log(CORDON_LOG_WARN, "kept guests can't be looked for yet, for want of a thread; it is tried again",
+               "backend", crew->backend_name, "error", strerror(r), NULL);
+}
+
 void cordon_guests_adopt(void)
 {
-    while (adopters.count < ADOPTERS && pthread_create(&adopters.threads[adopters.count], NULL, adopt_all, NULL) == 0)
-        adopters.count++;
-    if (!adopters.count) /* slowly, then */
-        (void)adopt_all(NULL);
+    if (!adopters.mustered)
+        adopters.mustered = muster();
+    for (struct crew *crew = adopters.crews; crew && adopters.mustered; crew = crew->next)
+        start(crew);
 }
 
 void cordon_guests_adopt_stop(void)
@@ -228,6 +318,12 @@ void cordon_guests_adopt_stop(void)
     cordon_guests_lock();
     (void)pthread_cond_broadcast(&adopters.changed); /* can't fail */
     cordon_guests_unlock();
-    while (adopters.count)
-        (void)pthread_join(adopters.threads[--adopters.count], NULL); /* it was started */
+    while (adopters.crews) {
+        struct crew *crew = adopters.crews;
+        adopters.crews = crew->next;
+        while (crew->count)
+            (void)pthread_join(crew->threads[--crew->count], NULL); /* it was started */
+        free(crew);
+    }
+    adopters.mustered = false;
 }

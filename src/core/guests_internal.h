@@ -10,7 +10,7 @@
  * and nobody pins it any more.
  *
  * One thread watches (guests_watch.c): it sleeps until the next end of a ttl or of idleness, or until a guest is gone.
- * A few find the guests of the last gateway again (guests_adopt.c), and are gone when all are found.
+ * A few a backend find the guests of the last gateway again (guests_adopt.c), and are gone when all are found.
  */
 #ifndef CORDON_CORE_GUESTS_INTERNAL_H
 #define CORDON_CORE_GUESTS_INTERNAL_H
@@ -44,10 +44,11 @@ struct cordon_guest_item {
     struct cordon_guest_handle *handle; /* NULL: gone, or not adopted yet */
     bool making;                        /* its place is taken, it is not there yet */
     bool gone;
-    bool seeking;      /* somebody looks for it after a restart (guests_adopt.c) */
-    unsigned tries;    /* to find it again that failed */
-    uint64_t again_us; /* of cordon_now_us: not before */
-    char trouble[160]; /* of the last try; "": none */
+    bool seeking;              /* somebody looks for it after a restart (guests_adopt.c) */
+    unsigned tries;            /* to find it again that failed */
+    uint64_t again_us;         /* of cordon_now_us: not before */
+    uint64_t awaited_until_us; /* who asks for it waits for its first try no longer; 0: nobody asked */
+    char trouble[160];         /* of the last try; "": none */
     unsigned uses, streams;
     unsigned looking; /* streams of who may only look: they take places, and are no activity */
     unsigned resting; /* streams that are no activity, nor are the programs that they started */
@@ -114,10 +115,12 @@ void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, co
 /* What its service calls it, by its handle. */
 void cordon_guest_item_remote(struct cordon_guest_item *item);
 
-/* guests_adopt.c; with the lock held but for the last, which they give up while they wait */
-/* As cordon_guest_item_find, but one of the tenant's that is looked for after a restart is waited for, 5 s at most. */
-struct cordon_guest_item *cordon_guest_item_find_sought(const char *id, const char *tenant);
-void cordon_guests_settle(void); /* the same for all of them */
+/* guests_adopt.c; with the lock held but for the last, which they give up while they wait. A guest that is looked for
+ * after a restart is waited for until it was tried once, and no longer than 5 s after the first who did so. */
+struct cordon_guest_item *cordon_guest_item_find_sought(const char *id, const char *tenant); /* as item_find */
+/* True: it was waited for, and the table may have changed: look again. */
+bool cordon_guest_item_await(struct cordon_guest_item *item);
+void cordon_guests_settle(const char *tenant); /* all of the tenant's */
 int cordon_guest_say_sought(const struct cordon_guest_item *item, struct cordon_error *err);
 void cordon_guests_adopt_stop(void); /* `stopping` is set; waits for tries under way */
 
@@ -141,7 +144,10 @@ struct cordon_guest_item *cordon_guest_record_read(const char *id, const char *r
 /* Takes the lock. A failure is logged nowhere but told by put. */
 void cordon_guest_save(struct cordon_guest_item *item);
 
-/* guests_life.c; without the lock, the item pinned */
+/* guests_life.c; with the lock held: its clocks stand still from now on, or go on */
+void cordon_guest_item_paused(struct cordon_guest_item *item);
+void cordon_guest_item_resumed(struct cordon_guest_item *item);
+/* Without the lock, the item pinned. */
 int cordon_guest_life_pause(struct cordon_guest_item *item, const char *why, bool *changed, struct cordon_error *err);
 int cordon_guest_life_resume(struct cordon_guest_item *item, uint64_t ttl_ms, bool *changed, struct cordon_error *err);
 int cordon_guest_life_destroy(struct cordon_guest_item *item, const char *cause, const char *reason, bool *changed,

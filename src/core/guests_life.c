@@ -189,17 +189,27 @@ static struct cordon_guest_item *new_item(const struct cordon_guest_create *crea
 }
 
 /* With the lock held. */
-static int check_free(const struct cordon_guest_item *item, struct cordon_error *err)
+static size_t count_living(void)
 {
     size_t living = 0;
+    for (struct cordon_guest_item *item = cordon_guests.first; item; item = item->next)
+        living += !item->gone;
+    return living;
+}
+
+/* With the lock held, which is given up while it waits. */
+static int check_free(const struct cordon_guest_item *item, struct cordon_error *err)
+{
     uint64_t most = setting(item->door, CORDON_SET_MAX_GUESTS);
-    for (struct cordon_guest_item *other = cordon_guests.first; other; other = other->next) {
-        living += !other->gone;
+    cordon_guests_settle(item->tenant); /* what is no more takes no place */
+    if (count_living() >= most)
+        cordon_guests_settle(cordon_guests_all);
+    size_t living = count_living();
+    for (struct cordon_guest_item *other = cordon_guests.first; other; other = other->next)
         if (!other->gone && *item->name && strcmp(other->name, item->name) == 0 &&
             strcmp(other->tenant, item->tenant) == 0)
             return cordon_fail(err, -EEXIST, CORDON_ERROR_CONFLICT, "a guest of the name %s is there already",
                                item->name);
-    }
     if (living >= most)
         return cordon_fail(
             err, -EAGAIN, CORDON_ERROR_BUSY,
@@ -274,7 +284,6 @@ int cordon_guests_create(const struct cordon_guest_create *create, struct cordon
     if (!item)
         return cordon_fail_errno(err, -ENOMEM, "make a guest");
     cordon_guests_lock();
-    cordon_guests_settle(); /* what is no more takes no place */
     r = check_free(item, err);
     if (r == 0) {
         item->uses++; /* pinned: it may end, by its ttl or by who finds it in a list, before it is told */
@@ -320,6 +329,23 @@ static int end(struct cordon_guest_item *item, int r, bool save)
     return r;
 }
 
+void cordon_guest_item_paused(struct cordon_guest_item *item)
+{
+    item->paused = true;
+    item->paused_us = cordon_guests_now();
+    /* Paused at its end, it has all of its time again when it goes on. */
+    int64_t left = item->ends_us - item->paused_us;
+    item->left_us = !item->ends_us ? 0 : left > 0 ? left : item->ttl_us > 0 ? item->ttl_us : 1;
+}
+
+void cordon_guest_item_resumed(struct cordon_guest_item *item)
+{
+    int64_t now = cordon_guests_now();
+    item->paused = false;
+    item->ends_us = item->left_us ? now + item->left_us : 0;
+    item->started_us = item->active_us = now;
+}
+
 int cordon_guest_life_pause(struct cordon_guest_item *item, const char *why, bool *changed, struct cordon_error *err)
 {
     int r = begin(item, err);
@@ -335,11 +361,8 @@ int cordon_guest_life_pause(struct cordon_guest_item *item, const char *why, boo
     if (r < 0)
         return end(item, r, false);
     cordon_guests_lock();
-    item->paused = *changed = true;
-    item->paused_us = cordon_guests_now();
-    /* Paused at its end, it has all of its time again when it goes on. */
-    int64_t left = item->ends_us - item->paused_us;
-    item->left_us = !item->ends_us ? 0 : left > 0 ? left : item->ttl_us > 0 ? item->ttl_us : 1;
+    cordon_guest_item_paused(item);
+    *changed = true;
     cordon_guest_item_note(item, "paused", "%s", why);
     cordon_guests_unlock();
     return end(item, 0, true);
@@ -366,17 +389,14 @@ int cordon_guest_life_resume(struct cordon_guest_item *item, uint64_t ttl_ms, bo
     cordon_guests_lock();
     int64_t now = cordon_guests_now();
     *changed = paused;
-    if (!item->paused) /* its time went on */
+    if (*changed && !item->paused) /* its time went on */
         item->left_us = item->ends_us ? item->ends_us > now ? item->ends_us - now : 1 : 0;
-    item->paused = false;
-    if (ttl_ms != CORDON_KEEP)
-        set_end(item, ttl_ms, now);
-    else if (*changed)
-        item->ends_us = item->left_us ? now + item->left_us : 0;
     if (*changed) {
-        item->started_us = item->active_us = now;
+        cordon_guest_item_resumed(item);
         cordon_guest_item_note(item, "resumed", "it runs again");
     }
+    if (ttl_ms != CORDON_KEEP)
+        set_end(item, ttl_ms, now);
     cordon_guests_unlock();
     return end(item, 0, true);
 }

@@ -158,7 +158,7 @@ int cordon_guests_list(const struct cordon_guest_query *query, struct cordon_gue
     if (r < 0)
         return r;
     cordon_guests_lock();
-    cordon_guests_settle();
+    cordon_guests_settle(query->tenant);
     r = fill(query, &mark, &page);
     cordon_guests_unlock();
     if (r < 0) {

@@ -63,11 +63,17 @@ static int wait_until(struct cordon_guest_handle *guest, const bool *done, int s
     return r;
 }
 
+static int setup_s(const struct cordon_guest_handle *guest)
+{
+    return guest->machine ? SETUP_MACHINE_S : SETUP_S;
+}
+
 static int say_late(struct cordon_guest_handle *guest, int r, struct cordon_error *err)
 {
     if (r == -ESRCH)
         return cordon_kept_say_gone(guest, err);
-    return cordon_fail(err, r, CORDON_ERROR_UNAVAILABLE, "the guest %s did not answer within %d s", guest->id, SETUP_S);
+    return cordon_fail(err, r, CORDON_ERROR_UNAVAILABLE, "the guest %s did not answer within %d s", guest->id,
+                       setup_s(guest));
 }
 
 /* --- made, adopted --- */
@@ -89,7 +95,7 @@ static int set_up(struct cordon_guest_handle *guest, const struct cordon_guest_s
     cordon_buf_wipe(&fields); /* environment */
     if (r < 0)
         return r;
-    r = wait_until(guest, &guest->set_up, guest->machine ? SETUP_MACHINE_S : SETUP_S);
+    r = wait_until(guest, &guest->set_up, setup_s(guest));
     if (r < 0)
         return say_late(guest, r, err);
     if (guest->failed.code < 0 && err)
@@ -111,7 +117,7 @@ static int attach(struct cordon_guest_handle *guest, const struct cordon_warden_
 
 static int be_greeted(struct cordon_guest_handle *guest, struct cordon_error *err)
 {
-    int r = wait_until(guest, &guest->ready, guest->machine ? SETUP_MACHINE_S : SETUP_S);
+    int r = wait_until(guest, &guest->ready, setup_s(guest));
     return r < 0 ? say_late(guest, r, err) : 0;
 }
 
@@ -229,8 +235,8 @@ static int adopt_once(const char *id, bool machine, bool *woken, struct cordon_g
 
 /* A machine that is paused runs for the moment in which it is adopted: it can be given a channel, and greet, only then.
  * It did not see that the one of before ended, so the first that it is given is ended for it to see, and it greets on
- * the next. One that was too slow to see that has another try. At last it is paused again: by its warden, where we don't
- * get that far. */
+ * the next. One that was too slow to see that has another try. At last it is paused again: by its warden, where we
+ * don't get that far. */
 static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     static const struct timespec to_see_an_end = {.tv_nsec = 200000000};

@@ -305,6 +305,8 @@ static void wait_for_end(struct gateway *self)
         if (cordon_now_us() >= expire_at_us) {
             cordon_http_server_expire(self->server);
             cordon_door_flush(&self->doors);
+            if (self->ready)
+                cordon_guests_adopt(); /* what could not be started yet */
             expire_at_us = cordon_now_us() + EXPIRE_MS * 1000u;
         }
         if (fds[0].revents || (fds[1].revents && !read_control(self)))

@@ -47,7 +47,7 @@ static void guest_sends(const void *data, size_t size)
 static void guest_ready(void)
 {
     struct cordon_buf frame = CORDON_BUF_INIT(1024);
-    const struct cordon_vm_ready ready = {.language = CORDON_VM_PYTHON};
+    const struct cordon_vm_ready ready = {.language = kept ? CORDON_VM_NONE : CORDON_VM_PYTHON, .kept = kept};
     if (is("guest-mute") || is("guest-halted"))
         return;
     if (is("guest-lies"))

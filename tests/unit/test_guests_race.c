@@ -12,7 +12,7 @@
 
 #include "core/egress.h"
 #include "core/guests.h"
-#include "core_helper.h"
+#include "own_guests.h"
 
 #define ADOPTED "abcd0123456789abcdef"
 
@@ -95,13 +95,6 @@ static int watch(struct cordon_guest_handle *guest)
     return guest->gone_fd;
 }
 
-static struct cordon_capabilities caps;
-
-static const struct cordon_capabilities *capabilities(void)
-{
-    return &caps;
-}
-
 /* --- two at once --- */
 
 static char enforced[CORDON_EGRESS_NAME_SIZE], recorded[4096];
@@ -171,38 +164,11 @@ static int network(struct cordon_guest_handle *guest, const struct cordon_egress
 }
 
 static const struct cordon_backend backend = {
-    .abi_version = CORDON_ABI_VERSION,
-    .struct_size = sizeof backend,
-    .name = "local",
-    .capabilities = capabilities,
-    .guest_create = create,
-    .guest_adopt = adopt,
-    .guest_release = release,
-    .guest_destroy = destroy,
-    .guest_condition = condition,
-    .guest_watch = watch,
-    .guest_network = network,
+    OWN_BACKEND("local"),     .guest_create = create,       .guest_adopt = adopt, .guest_release = release,
+    .guest_destroy = destroy, .guest_condition = condition, .guest_watch = watch, .guest_network = network,
 };
 
-static int put(void *context, const char *id, const char *record, size_t size, struct cordon_error *e)
-{
-    return 0;
-}
-
-static int forget(void *context, const char *id, struct cordon_error *e)
-{
-    return 0;
-}
-
-static int each(void *context, void (*row)(void *row_context, const char *id, const char *record, size_t size),
-                void *row_context, struct cordon_error *e)
-{
-    static const char record[] = "{\"tenant\":\"\",\"name\":\"\",\"template\":\"default\",\"backend\":\"local\"}";
-    row(row_context, ADOPTED, record, sizeof record - 1);
-    return 0;
-}
-
-static const struct cordon_guest_registry registry = {.put = put, .remove = forget, .each = each};
+static const struct own_row rows[] = {{ADOPTED, OWN_RECORD("", "local", "")}, {NULL, NULL}};
 
 static int put_and_let_try(void *context, const char *id, const char *record, size_t size, struct cordon_error *e)
 {
@@ -214,27 +180,13 @@ static int put_and_let_try(void *context, const char *id, const char *record, si
     return 0;
 }
 
-static int no_rows(void *context, void (*row)(void *row_context, const char *id, const char *record, size_t size),
-                   void *row_context, struct cordon_error *e)
-{
-    return 0;
-}
-
-static const struct cordon_guest_registry slow_registry = {.put = put_and_let_try, .remove = forget, .each = no_rows};
-
-static struct cordon_settings *settings;
+static struct cordon_guest_registry registry, slow_registry;
 
 static void start(const struct cordon_guest_registry *with)
 {
-    static const struct cordon_backend *const builtin[] = {&backend, NULL};
-    fake_reset();
-    caps = fake.caps;
-    caps.guests = true;
+    static const struct cordon_backend *const backends[] = {&backend, NULL};
     was_released = false;
-    cordon_registry_setup(builtin);
-    settings = load_settings("CORDON_ALLOW_NETWORK=true", NULL);
-    if (cordon_guests_setup(settings, with, &err) < 0)
-        fail_msg("%s", err.message);
+    own_guests_start(backends, with);
 }
 
 static void check_end(void)
@@ -242,8 +194,7 @@ static void check_end(void)
     assert_true(handle.gone);
     assert_false(was_released);
     assert_true(handle.released); /* by the last use */
-    cordon_guests_done();
-    cordon_settings_free(settings);
+    own_guests_stop();
 }
 
 static void one_that_ends_while_it_is_made(void **state)
@@ -262,6 +213,7 @@ static void one_that_ends_while_it_is_made(void **state)
 static void one_that_ends_while_it_is_adopted(void **state)
 {
     (void)state;
+    registry = own_registry(rows);
     start(&registry);
     cordon_guests_adopt();
     for (int waited = 0; !handle.released && waited < BOUND_MS; waited += 10)
@@ -277,7 +229,7 @@ static struct cordon_guest_info *with_first(void *(*what)(void *id), const struc
     other_at(what);
     other.while_saved = with != NULL;
     start(with);
-    caps.network = true;
+    own_caps.network = true;
     if (cordon_guests_create(&wanted, &info, &err) < 0)
         fail_msg("%s", err.message);
     (void)snprintf(other.id, sizeof other.id, "%s", info->id);
@@ -292,8 +244,7 @@ static void end(struct cordon_guest_info *info)
 {
     cordon_guest_info_free(info);
     (void)destroy_it(other.id);
-    cordon_guests_done();
-    cordon_settings_free(settings);
+    own_guests_stop();
 }
 
 static void of_two_rules_at_once_one_is_enforced_and_recorded(void **state)
@@ -311,6 +262,8 @@ static void of_two_rules_at_once_one_is_enforced_and_recorded(void **state)
 static void the_newest_record_is_kept(void **state)
 {
     (void)state;
+    slow_registry = own_registry(NULL);
+    slow_registry.put = put_and_let_try;
     struct cordon_guest_info *info = with_first(destroy_meanwhile, &slow_registry);
     assert_int_equal(info->condition, CORDON_GUEST_IS_GONE);
     if (!strstr(recorded, "\"cause\":\"destroyed\""))
