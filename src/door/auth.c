@@ -58,6 +58,7 @@ int cordon_door_authorize(struct cordon_http_request *request, enum cordon_http_
         return r;
     }
     (void)snprintf(request->subject, sizeof request->subject, "%s", info.id); /* fits */
+    request->by_admin = info.scope == CORDON_KEY_ADMIN;
     request->looks_only = info.scope == CORDON_KEY_VIEW;
     if (request->looks_only && !cordon_session_only_reads(request))
         return cordon_fail(err, -EPERM, CORDON_ERROR_FORBIDDEN,

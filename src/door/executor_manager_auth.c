@@ -23,7 +23,7 @@
 
 static struct cordon_rate_limit *failures, *runs; /* made before the first request */
 
-enum entry { ENTRY_GOOD, ENTRY_FLOOD, ENTRY_UNKNOWN, ENTRY_UNCONFIGURED };
+enum entry { ENTRY_GOOD, ENTRY_OPEN, ENTRY_FLOOD, ENTRY_UNKNOWN, ENTRY_UNCONFIGURED };
 
 static const struct refusal {
     int status;
@@ -115,7 +115,7 @@ static enum entry judge(const struct cordon_http_request *request, bool *ret_fir
     if (cordon_door_is_own_user(request))
         return ENTRY_GOOD;
     if (!*token && cordon_settings_bool(doors->settings, DOOR, CORDON_SET_EXECUTOR_OPEN))
-        return ENTRY_GOOD;
+        return ENTRY_OPEN;
     if (cordon_rate_limit_full(failures, request->client, cordon_now_us(), ret_first))
         return ENTRY_FLOOD;
     const char *secret = find_secret(request, &size);
@@ -129,7 +129,9 @@ static enum entry judge(const struct cordon_http_request *request, bool *ret_fir
 int cordon_em_admit(struct cordon_http_request *request, struct cordon_error *err)
 {
     bool first;
-    request->stranger = judge(request, &first) != ENTRY_GOOD;
+    enum entry entry = judge(request, &first);
+    request->keyless = entry == ENTRY_OPEN;
+    request->stranger = entry != ENTRY_GOOD && entry != ENTRY_OPEN;
     if (first)
         cordon_log(CORDON_LOG_WARN, "/run: an address shows wrong tokens and is not heard for now", "client",
                    request->client, "setting", cordon_settings_name(DOOR, CORDON_SET_EXECUTOR_FAILURES), NULL);
@@ -143,7 +145,8 @@ const char *cordon_em_refusal(struct cordon_http_request *request, int *ret_stat
     if (!request->stranger)
         return NULL;
     enum entry entry = judge(request, &first);
-    if (entry == ENTRY_GOOD) /* the header can't have changed, but a key may have been made meanwhile: it comes again */
+    if (entry == ENTRY_GOOD ||
+        entry == ENTRY_OPEN) /* the header can't have changed, but a key may have been made meanwhile: it comes again */
         entry = ENTRY_UNKNOWN;
     /* Another call may have used up the rest. */
     if (entry != ENTRY_FLOOD && !cordon_rate_limit_take(failures, request->client, cordon_now_us(), NULL))

@@ -119,31 +119,6 @@ static void describe_client(struct connection *connection, struct MHD_Connection
     (void)snprintf(request->client, sizeof request->client, "%s:%u", text, port); /* fits */
 }
 
-static void link_open(struct connection *connection)
-{
-    struct cordon_http_server *server = connection->server;
-    connection->waiting_since_us = cordon_now_us();
-    pthread_mutex_lock(&server->lock);
-    connection->next_open = server->open;
-    if (server->open)
-        server->open->previous_open = connection;
-    server->open = connection;
-    pthread_mutex_unlock(&server->lock);
-}
-
-static void unlink_open(struct connection *connection)
-{
-    struct cordon_http_server *server = connection->server;
-    pthread_mutex_lock(&server->lock);
-    if (connection->next_open)
-        connection->next_open->previous_open = connection->previous_open;
-    if (connection->previous_open)
-        connection->previous_open->next_open = connection->next_open;
-    else
-        server->open = connection->next_open;
-    pthread_mutex_unlock(&server->lock);
-}
-
 void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void **state,
                                enum MHD_ConnectionNotificationCode what)
 {
@@ -151,17 +126,15 @@ void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void *
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
         struct connection *connection = *state;
         *state = NULL;
-        atomic_fetch_sub(&server->connections, 1);
         if (!connection)
             return;
-        unlink_open(connection);
+        cordon_http_place_leave(connection);
         cordon_buf_done(&connection->request.body);
         cordon_buf_done(&connection->request.reply_header);
         cordon_buf_done(&connection->request.target);
         free(connection);
         return;
     }
-    uint64_t before = atomic_fetch_add(&server->connections, 1);
     struct connection *connection = calloc(1, sizeof *connection);
     *state = connection;
     if (!connection)
@@ -173,8 +146,7 @@ void cordon_http_on_connection(void *context, struct MHD_Connection *mhd, void *
     describe_client(connection, mhd);
     /* A flood from the network must not lock out who sits at the machine. */
     connection->trusted = connection->request.peer_uid >= 0;
-    connection->over_limit = !connection->trusted && before >= server->config.connections_max;
-    link_open(connection);
+    cordon_http_place_take(connection);
 }
 
 static void activate(struct connection *connection)
@@ -187,8 +159,9 @@ static void activate(struct connection *connection)
         server->active->previous = connection;
     server->active = connection;
     server->active_count++;
-    pthread_mutex_unlock(&server->lock);
     connection->active = true;
+    cordon_http_place_begin(connection);
+    pthread_mutex_unlock(&server->lock);
 }
 
 static void deactivate(struct connection *connection)
@@ -196,9 +169,9 @@ static void deactivate(struct connection *connection)
     struct cordon_http_server *server = connection->server;
     if (!connection->active)
         return;
-    connection->active = false;
     pthread_mutex_lock(&server->lock);
-    connection->waiting_since_us = cordon_now_us();
+    connection->active = false;
+    cordon_http_place_end(connection);
     if (connection->next)
         connection->next->previous = connection->previous;
     if (connection->previous)
@@ -314,9 +287,14 @@ static void authorize(struct connection *connection)
         request->body.max = request->body.max < STRANGER_BODY ? request->body.max : STRANGER_BODY;
         return;
     }
-    pthread_mutex_lock(&connection->server->lock);
-    connection->trusted = true;
-    pthread_mutex_unlock(&connection->server->lock);
+    cordon_http_place_pass(connection, request->keyless);
+}
+
+/* Beyond the limit only admins get in, and whose key it is was seen by now. */
+static void refuse_over_limit(struct connection *connection)
+{
+    if (connection->over_limit)
+        refuse(connection, CORDON_ERROR_BUSY, "all connections are taken (CORDON_CONNECTIONS); try again later");
 }
 
 /* What an intake failed with is the answer. */
@@ -340,7 +318,8 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     request->method = method;
     request->path = url;
     request->replied = false;
-    request->stranger = request->body_dropped = request->sees_all = request->looks_only = false;
+    request->stranger = request->body_dropped = request->keyless = false;
+    request->by_admin = request->sees_all = request->looks_only = false;
     request->body.size = 0;
     request->body.failed = false;
     request->reply_header.size = 0;
@@ -360,12 +339,11 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
                "the body's framing is not clear: give either Content-Length or Transfer-Encoding: chunked, once");
     else if (instance && strcmp(instance, cordon_instance_id()) == 0)
         refuse(connection, CORDON_ERROR_CONFLICT, "this endpoint is this daemon: choose `local`");
-    else if (connection->over_limit)
-        refuse(connection, CORDON_ERROR_BUSY, "all connections are taken (CORDON_CONNECTIONS); try again later");
     else if (atomic_load(&connection->server->stopping))
         refuse(connection, CORDON_ERROR_UNAVAILABLE, "the daemon is stopping");
     else if (!connection->refusal.kind)
         authorize(connection);
+    refuse_over_limit(connection);
     if (connection->refusal.kind && intake_of(connection))
         request->body.max = 0; /* nobody will take it */
     connection->discard = connection->discard || !request->body.max;

@@ -71,13 +71,17 @@ void cordon_http_pump(int a, int b, int half_ms)
         for (int i = 0; i < 2; i++)
             if (!ways[i].ended)
                 fds[writes(&ways[i]) ? 1 - i : i].events |= (short)(writes(&ways[i]) ? POLLOUT : POLLIN);
-        /* A side on which nothing is waited for is not to wake us again and again. */
+        /* A side on which nothing is waited for is not to wake us again and again; but if it has said all and hears
+         * nothing any longer, that is told in any case, and is the end. */
         for (int i = 0; i < 2; i++)
-            if (!fds[i].events)
+            if (!fds[i].events && !ways[i].ended)
                 fds[i].fd = -1;
         int n = poll(fds, 2, ways[0].ended || ways[1].ended ? half_ms : -1);
         if (n == 0 || (n < 0 && errno != EINTR))
             return;
+        for (int i = 0; n > 0 && i < 2; i++)
+            if (ways[i].ended && (fds[i].revents & (POLLHUP | POLLERR)))
+                return;
         for (int i = 0; i < 2; i++)
             if (!ways[i].ended && !move(&ways[i]))
                 return;

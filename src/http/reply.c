@@ -93,19 +93,28 @@ void cordon_http_reply_header(struct cordon_http_request *request, const char *n
     (void)cordon_buf_append(fields, value, strlen(value) + 1);
 }
 
-/* The fields that the door added, each a name and a value. Its own Retry-After is better than ours. */
-static bool add_fields(struct cordon_buf *fields, struct MHD_Response *response, bool *has_retry)
+/* What libmicrohttpd refuses to write, without telling that from a want of memory. */
+static bool is_writable(const char *text)
 {
-    bool ok = !fields->failed;
-    for (const char *at = fields->data; ok && at && at < fields->data + fields->size;) {
+    return *text && !strpbrk(text, "\t\r\n");
+}
+
+/* The fields that the door added, each a name and a value. Its own Retry-After is better than ours. */
+static int add_fields(struct cordon_buf *fields, struct MHD_Response *response, bool *has_retry)
+{
+    int r = fields->failed ? -EMSGSIZE : 0;
+    for (const char *at = fields->data; r == 0 && at && at < fields->data + fields->size;) {
         const char *value = at + strlen(at) + 1;
         *has_retry = *has_retry || strcasecmp(at, MHD_HTTP_HEADER_RETRY_AFTER) == 0;
-        ok = add_header(response, at, value);
+        if (!is_writable(at) || !is_writable(value))
+            r = -EINVAL;
+        else if (!add_header(response, at, value))
+            r = -ENOMEM;
         at = value + strlen(value) + 1;
     }
     fields->size = 0;
     fields->failed = false;
-    return ok;
+    return r;
 }
 
 /* What our own replies say besides. */
@@ -128,7 +137,8 @@ static int queue(struct cordon_http_request *request, int status, const char *ty
     struct connection *connection = cordon_http_connection_of(request);
     bool close = status != 101 && (connection->over_limit || atomic_load(&connection->server->stopping));
     bool has_retry = false;
-    bool ok = add_fields(&request->reply_header, response, &has_retry);
+    int r = add_fields(&request->reply_header, response, &has_retry);
+    bool ok = r == 0;
     if (type)
         ok = ok && add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) &&
              add_own(request, status, has_retry, response);
@@ -137,7 +147,7 @@ static int queue(struct cordon_http_request *request, int status, const char *ty
     ok = ok && MHD_queue_response(request->mhd, (unsigned)status, response) == MHD_YES;
     MHD_destroy_response(response);
     if (!ok)
-        return -ENOMEM;
+        return r < 0 ? r : -ENOMEM;
     request->replied = true;
     connection->status = status;
     return 0;

@@ -27,9 +27,11 @@ struct cordon_http_request {
     char client[64];                /* address, for the log */
     bool stranger;     /* set by a door's admit: passes, but untrusted, and with a body of at most 64 KiB */
     bool body_dropped; /* a stranger's was larger */
+    bool keyless;      /* set by a door's admit: passes, though nothing secret was shown, and may take its time */
     bool replied;
     char subject[32];              /* whom authorize found; "": nobody in particular, such as a local user */
     bool looks_only;               /* set by authorize: whose requests must change nothing, not even by reading */
+    bool by_admin;                 /* set by authorize: shows a key of scope admin, or a session of one */
     bool sees_all;                 /* set by authorize: an operator at the admin page, who sees what is every key's */
     void *admitted;                /* what the door's admit found; its dismiss gets it */
     void (*finish)(void *context); /* when set: called once after the reply left or the client did */

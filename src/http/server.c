@@ -4,8 +4,8 @@
  * blocking code. It must be told to use poll: with select, connections stop at descriptor 1,024.
  *
  * Its own limit of connections would leave what comes beyond in the backlog without an answer. So it is set a little
- * higher than ours, and the connections between the two are told "busy" and closed (over_limit in exchange.c). Its idle
- * timeout starts anew with each byte; what bounds the whole stay of a client without a key is server_expire.
+ * higher than ours, for the connections that are told "busy" and those that make room (places.c). Its idle timeout
+ * starts anew with each byte; what bounds the whole stay of a client without a key is server_expire.
  */
 #include "http/server.h"
 
@@ -13,19 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/sanitize.h"
 #include "http/internal.h"
 
-#define REFUSAL_CONNECTIONS 256u             /* beyond connections_max, to be told so */
-#define STRANGER_US (30u * 1000000ull)       /* without a key, from connecting to the end of a request */
-#define STRANGER_SCARCE_US (5u * 1000000ull) /* the same while connections_max are taken */
-#define POOL_BYTES (64u << 10)               /* of a connection: header in, pieces out; touched only as far as used */
+#define POOL_BYTES (64u << 10) /* of a connection: header in, pieces out; touched only as far as used */
 #define STACK_BYTES (256u << 10)
 #ifdef CORDON_SANITIZED /* frames are several times as large */
 #undef STACK_BYTES
@@ -69,14 +66,15 @@ static struct MHD_Daemon *start_daemon(struct cordon_http_server *server, int fd
         {MHD_OPTION_END, 0, NULL},
     };
     struct MHD_OptionItem no_options[] = {{MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(
-        flags, 0, NULL, NULL, cordon_http_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, config->connections_max + REFUSAL_CONNECTIONS,
-        MHD_OPTION_CONNECTION_TIMEOUT, config->idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
-        MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED, cordon_http_on_completed,
-        server, MHD_OPTION_NOTIFY_CONNECTION, cordon_http_on_connection, server, MHD_OPTION_URI_LOG_CALLBACK,
-        cordon_http_on_uri, server, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_ARRAY, tls ? tls_options : no_options, MHD_OPTION_END);
+    return MHD_start_daemon(flags, 0, NULL, NULL, cordon_http_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_line,
+                            NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+                            config->connections_max + CORDON_HTTP_REFUSED_MAX + CORDON_HTTP_LEAVING_MAX,
+                            MHD_OPTION_CONNECTION_TIMEOUT, config->idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)POOL_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
+                            MHD_OPTION_NOTIFY_COMPLETED, cordon_http_on_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
+                            cordon_http_on_connection, server, MHD_OPTION_URI_LOG_CALLBACK, cordon_http_on_uri, server,
+                            MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                            MHD_OPTION_ARRAY, tls ? tls_options : no_options, MHD_OPTION_END);
 }
 
 static void free_server(struct cordon_http_server *server)
@@ -99,6 +97,8 @@ static struct cordon_http_server *new_server(const struct cordon_http_config *co
     server->config = *config;
     server->route_count = cordon_http_route_count(config->doors);
     server->counts = calloc(server->route_count + 1, sizeof *server->counts);
+    if (getrandom(&server->seed, sizeof server->seed, 0) != (ssize_t)sizeof server->seed)
+        server->seed = (uint64_t)(uintptr_t)server; /* can't fail once the kernel has booted */
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -162,18 +162,6 @@ static void cancel_active(struct cordon_http_server *server)
     pthread_mutex_lock(&server->lock);
     for (struct connection *connection = server->active; connection; connection = connection->next)
         (void)shutdown(connection->request.fd, SHUT_RD); /* it may have left by itself */
-    pthread_mutex_unlock(&server->lock);
-}
-
-void cordon_http_server_expire(struct cordon_http_server *server)
-{
-    bool scarce = atomic_load(&server->connections) >= server->config.connections_max;
-    uint64_t most = scarce ? STRANGER_SCARCE_US : STRANGER_US;
-    pthread_mutex_lock(&server->lock);
-    uint64_t now = cordon_now_us(); /* within the lock: later than all that is linked */
-    for (struct connection *connection = server->open; connection; connection = connection->next_open)
-        if (!connection->trusted && now - connection->waiting_since_us > most)
-            (void)shutdown(connection->request.fd, SHUT_RDWR); /* wakes its thread, which ends it */
     pthread_mutex_unlock(&server->lock);
 }
 

@@ -403,3 +403,49 @@ def test_one_keys_watchers_are_no_others(own):
     assert other.call("filesystem.Filesystem/CreateWatcher", {"path": "/tmp"}).status == 200
     assert boxes[0].call("filesystem.Filesystem/RemoveWatcher", made[0].json()).status == 200
     assert boxes[1].call("filesystem.Filesystem/CreateWatcher", {"path": "/tmp"}).status == 200
+
+
+def test_all_keys_watchers_together_are_bounded_and_a_sandboxs_too(own):
+    daemon = own(watchers=3, guest_watchers=2)
+    boxes = [Sandbox(daemon), Sandbox(daemon, key=daemon.create_key())]
+    made = [box.call("filesystem.Filesystem/CreateWatcher", {"path": "/tmp"}) for box in (boxes[0],) * 3 + (boxes[1],) * 2]
+    assert [answer.status for answer in made] == [200, 200, 429, 200, 429], made
+    assert b"CORDON_GUEST_WATCHERS" in made[2].body and b"CORDON_WATCHERS" in made[4].body, made
+    assert boxes[0].call("filesystem.Filesystem/RemoveWatcher", made[0].json()).status == 200
+    assert boxes[1].call("filesystem.Filesystem/CreateWatcher", {"path": "/tmp"}).status == 200
+
+
+@pytest.mark.parametrize("port,path", [(8000, "/"), (49983, "/health")], ids=["public-port", "health"])
+def test_visitors_without_a_key_hold_no_places(own, port, path):
+    """What passes without a key or token (here: to a port where nothing listens) gives way when all places are taken."""
+    daemon = own(connections=8)
+    box = Sandbox(daemon)
+    held = []
+    for _ in range(8):
+        sock = socket.create_connection(("127.0.0.1", daemon.port), 60)
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: {port}-{box.id}.localhost\r\n\r\n".encode())
+        assert sock.recv(12) in (b"HTTP/1.1 502", b"HTTP/1.1 200", b"HTTP/1.1 204")
+        held.append(sock)
+    try:
+        assert [daemon.get("/v1/guests").status for _ in range(3)] == [200] * 3
+    finally:
+        for sock in held:
+            sock.close()
+
+
+@pytest.mark.parametrize(
+    "wanted,told",
+    [(b"X-API-Key, content-type", b"X-API-Key, content-type"), (b"a\rb", b"*"), (b"a\tb", b"*"), (b"", b"*"), (b"a;b", b"*")],
+    ids=["names", "return", "tab", "empty", "other"],
+)
+def test_a_preflight_is_answered_with_names_only(doors, wanted, told):
+    with socket.create_connection(("127.0.0.1", doors.port), 60) as sock:
+        sock.sendall(
+            b"OPTIONS /files HTTP/1.1\r\nHost: 49983-none.localhost\r\nConnection: close\r\n"
+            b"Access-Control-Request-Headers: " + wanted + b"\r\n\r\n"
+        )
+        answer = b""
+        while part := sock.recv(4096):
+            answer += part
+    fields = answer.split(b"\r\n")
+    assert fields[0] == b"HTTP/1.1 204 No Content" and b"Access-Control-Allow-Headers: " + told in fields, answer

@@ -367,6 +367,20 @@ static void one_who_left_is_not_held_by_a_server_that_never_ends(void **state)
     (void)close(server_end);
 }
 
+/* As by the server, which wants the place for another (places.c). */
+static void one_who_was_cut_off_is_not_waited_for(void **state)
+{
+    struct pumped pumped;
+    pthread_t thread;
+    int client, server_end;
+    (void)state;
+    begin_pump(&pumped, 3600 * 1000, &client, &server_end, &thread);
+    assert_int_equal(shutdown(pumped.ends[0], SHUT_RDWR), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)close(client);
+    (void)close(server_end);
+}
+
 static void one_who_only_has_no_more_to_say_is_answered(void **state)
 {
     struct pumped pumped;
@@ -434,6 +448,7 @@ int main(void)
         cmocka_unit_test(a_body_that_breaks_off_does_not_look_whole),
         cmocka_unit_test(an_upgrade_is_two_streams),
         cmocka_unit_test(one_who_left_is_not_held_by_a_server_that_never_ends),
+        cmocka_unit_test(one_who_was_cut_off_is_not_waited_for),
         cmocka_unit_test(one_who_only_has_no_more_to_say_is_answered),
         cmocka_unit_test(bodies_are_taken_beyond_the_servers_limit),
         cmocka_unit_test(refusals_are_told_in_the_doors_words),

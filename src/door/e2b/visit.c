@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "door/e2b/visit.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,30 +128,27 @@ static int check_state(const struct cordon_e2b_visit *visit, struct cordon_error
     return 0;
 }
 
-static bool may_pass(const struct cordon_http_request *request, const struct cordon_e2b_visit *visit,
-                     enum cordon_e2b_token needed, const struct signed_url *url)
+/* Whoever knows the address may pass. */
+static bool is_public(const struct cordon_e2b_box *box, enum cordon_e2b_token needed)
 {
-    const struct cordon_e2b_box *box = &visit->box;
-    switch (needed) {
-    case CORDON_E2B_OPEN:
-        return true;
-    case CORDON_E2B_TRAFFIC:
-        return !*box->traffic_token ||
-               cordon_e2b_token_ok(box->traffic_token, cordon_http_header(request, "E2B-Traffic-Access-Token"));
-    case CORDON_E2B_ACCESS_OR_SIGNED:
-        if (url && signed_for(box, url))
-            return true;
-        break;
-    case CORDON_E2B_ACCESS:
-        break;
-    }
-    return !*box->access_token || cordon_e2b_token_ok(box->access_token, cordon_http_header(request, "X-Access-Token"));
+    return needed == CORDON_E2B_OPEN || !*(needed == CORDON_E2B_TRAFFIC ? box->traffic_token : box->access_token);
 }
 
-static int check_token(const struct cordon_http_request *request, const struct cordon_e2b_visit *visit,
+static bool shows_secret(const struct cordon_http_request *request, const struct cordon_e2b_box *box,
+                         enum cordon_e2b_token needed, const struct signed_url *url)
+{
+    if (needed == CORDON_E2B_TRAFFIC)
+        return cordon_e2b_token_ok(box->traffic_token, cordon_http_header(request, "E2B-Traffic-Access-Token"));
+    if (needed == CORDON_E2B_ACCESS_OR_SIGNED && url && signed_for(box, url))
+        return true;
+    return cordon_e2b_token_ok(box->access_token, cordon_http_header(request, "X-Access-Token"));
+}
+
+static int check_token(struct cordon_http_request *request, const struct cordon_e2b_visit *visit,
                        enum cordon_e2b_token needed, const struct signed_url *url, struct cordon_error *err)
 {
-    if (!may_pass(request, visit, needed, url))
+    request->keyless = is_public(&visit->box, needed);
+    if (!request->keyless && !shows_secret(request, &visit->box, needed, url))
         return needed == CORDON_E2B_TRAFFIC
                    ? cordon_fail(err, -EPERM, CORDON_ERROR_FORBIDDEN,
                                  "this sandbox's ports are not public: send its E2B-Traffic-Access-Token")
@@ -194,13 +192,22 @@ void cordon_e2b_cors(struct cordon_http_request *request)
     cordon_http_reply_header(request, "Access-Control-Expose-Headers", "*");
 }
 
+/* A list of header names, and nothing else that whoever sends the preflight would like to read back. */
+static bool is_name_list(const char *text)
+{
+    for (const char *at = text; *at; at++)
+        if (!isalnum((unsigned char)*at) && !strchr("!#$%&'*+-.^_`|~, ", *at))
+            return false;
+    return *text;
+}
+
 int cordon_e2b_preflight(struct cordon_http_request *request, struct cordon_error *err)
 {
     const char *wanted = cordon_http_header(request, "Access-Control-Request-Headers");
     struct cordon_buf body = CORDON_BUF_INIT(1);
     cordon_e2b_cors(request);
     cordon_http_reply_header(request, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE");
-    cordon_http_reply_header(request, "Access-Control-Allow-Headers", wanted ? wanted : "*");
+    cordon_http_reply_header(request, "Access-Control-Allow-Headers", wanted && is_name_list(wanted) ? wanted : "*");
     cordon_http_reply_header(request, "Access-Control-Max-Age", "7200");
     int r = cordon_http_reply(request, 204, "text/plain", &body);
     return r < 0 ? cordon_fail_errno(err, r, "writing the answer to a preflight") : 0;

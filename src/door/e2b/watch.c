@@ -17,7 +17,6 @@
 #include "door/e2b/envd.h"
 #include "door/e2b/envelope.h"
 
-#define WATCHERS_GUEST 32u
 #define WATCHER_IDLE_US (600u * 1000000ull)
 #define ID_TEXT CORDON_E2B_TOKEN_TEXT
 #define ANSWER_EVENTS 1000u /* in one answer; the rest comes with the next */
@@ -146,33 +145,52 @@ static struct watcher *take_idle(uint64_t now)
     return taken;
 }
 
-/* Is there a place for one more? With the lock held. */
-static bool has_room(const struct watcher *new, size_t key_most)
+enum bound { OF_GUEST, OF_KEY, OF_ALL, BOUNDS };
+
+static const struct {
+    enum cordon_setting setting;
+    const char *where;
+} bounds[BOUNDS] = {
+    [OF_GUEST] = {CORDON_SET_GUEST_WATCHERS, "this sandbox"},
+    [OF_KEY] = {CORDON_SET_KEY_WATCHERS, "this key's sandboxes"},
+    [OF_ALL] = {CORDON_SET_WATCHERS, "all sandboxes"},
+};
+
+/* Which bound leaves no place for one more, or BOUNDS. With the lock held. */
+static enum bound find_full(const struct watcher *new, const size_t most[BOUNDS])
 {
-    size_t of_guest = 0, of_key = 0;
+    size_t count[BOUNDS] = {0};
+    enum bound full = OF_GUEST;
     for (const struct watcher *watcher = watchers.first; watcher; watcher = watcher->next) {
-        of_guest += strcmp(watcher->guest, new->guest) == 0;
-        of_key += strcmp(watcher->tenant, new->tenant) == 0;
+        count[OF_GUEST] += strcmp(watcher->guest, new->guest) == 0;
+        count[OF_KEY] += strcmp(watcher->tenant, new->tenant) == 0;
+        count[OF_ALL]++;
     }
-    return of_guest < WATCHERS_GUEST && of_key < key_most;
+    while (full < BOUNDS && count[full] < most[full])
+        full++;
+    return full;
 }
 
 /* Takes the watcher when it returns 0. */
-static int add_watcher(struct watcher *watcher, size_t key_most, struct cordon_error *err)
+static int add_watcher(struct watcher *watcher, const struct cordon_settings *settings, struct cordon_error *err)
 {
+    size_t most[BOUNDS];
+    for (enum bound i = 0; i < BOUNDS; i++)
+        most[i] = (size_t)cordon_settings_int(settings, CORDON_DOOR_E2B, bounds[i].setting);
     pthread_mutex_lock(&watchers.lock);
     struct watcher *idle = take_idle(cordon_now_us());
-    bool room = has_room(watcher, key_most);
-    if (room) {
+    enum bound full = find_full(watcher, most);
+    if (full == BOUNDS) {
         watcher->next = watchers.first;
         watchers.first = watcher;
     }
     pthread_mutex_unlock(&watchers.lock);
     free_watchers(idle);
-    return room ? 0
-                : cordon_fail(err, -EMFILE, CORDON_ERROR_QUOTA,
-                              "there are too many watchers (%u a sandbox, %zu a key by %s): remove some",
-                              WATCHERS_GUEST, key_most, cordon_settings_name(CORDON_DOOR_E2B, CORDON_SET_KEY_WATCHERS));
+    return full == BOUNDS
+               ? 0
+               : cordon_fail(err, -EMFILE, CORDON_ERROR_QUOTA,
+                             "%s: there are %zu watchers, as many as %s allows; remove some", bounds[full].where,
+                             most[full], cordon_settings_name(CORDON_DOOR_E2B, bounds[full].setting));
 }
 
 /* Until its WATCHING came, or an error. */
@@ -194,7 +212,6 @@ static int open_watcher(const struct cordon_http_request *request, const struct 
 {
     const struct cordon_doors *doors = request->context;
     const struct cordon_guest_info *guest = cordon_e2b_visit(request)->guest;
-    size_t key_most = (size_t)cordon_settings_int(doors->settings, CORDON_DOOR_E2B, CORDON_SET_KEY_WATCHERS);
     struct watcher *watcher = calloc(1, sizeof *watcher);
     if (!watcher || !cordon_e2b_token_make(watcher->id)) {
         free(watcher);
@@ -208,7 +225,7 @@ static int open_watcher(const struct cordon_http_request *request, const struct 
     if (r == 0)
         r = wait_watching(watcher->live, err);
     if (r == 0)
-        r = add_watcher(watcher, key_most, err);
+        r = add_watcher(watcher, doors->settings, err);
     if (r < 0)
         free_watchers(watcher);
     else
