@@ -45,8 +45,9 @@ def state(daemon, guest):
 
 
 def kill_role(daemon, name):
-    os.kill(daemon.role(name), signal.SIGKILL)
-    assert daemon.wait_ready()
+    before = daemon.role(name)
+    os.kill(before, signal.SIGKILL)
+    assert host.wait_for(lambda: daemon.role(name) not in (None, before)) and daemon.wait_ready()
 
 
 def found_again(daemon, guest):
