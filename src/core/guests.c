@@ -47,6 +47,14 @@ struct cordon_guest_item *cordon_guest_item_new(const char *id)
     return item;
 }
 
+static void drop_rules(struct cordon_guest_item *item)
+{
+    cordon_guest_texts_free(item->domains, item->domain_count);
+    cordon_guest_texts_free(item->headers, item->header_count);
+    item->domains = item->headers = NULL;
+    item->domain_count = item->header_count = 0;
+}
+
 void cordon_guest_item_unref(struct cordon_guest_item *item)
 {
     if (--item->refs)
@@ -55,8 +63,7 @@ void cordon_guest_item_unref(struct cordon_guest_item *item)
         free((char *)(uintptr_t)item->metadata[i].key);
         free((char *)(uintptr_t)item->metadata[i].value);
     }
-    cordon_guest_texts_free(item->domains, item->domain_count);
-    cordon_guest_texts_free(item->headers, item->header_count);
+    drop_rules(item);
     cordon_buf_wipe(&item->private_data); /* tokens */
     free(item->metadata);
     free(item->tenant);
@@ -121,20 +128,63 @@ bool cordon_guest_item_is_of(const struct cordon_guest_item *item, const char *t
 void cordon_guest_item_note(struct cordon_guest_item *item, const char *what, const char *fmt, ...)
 {
     va_list ap;
-    if (!item->notes)
+    if (!item->notes) {
         item->notes = calloc(CORDON_GUEST_NOTES, sizeof *item->notes);
+        item->note_room = CORDON_GUEST_NOTES;
+    }
     if (!item->notes)
         return; /* a note less is no harm */
-    struct cordon_note *note = &item->notes[(item->note_at + item->note_count) % CORDON_GUEST_NOTES];
-    if (item->note_count < CORDON_GUEST_NOTES)
+    struct cordon_note *note = &item->notes[(item->note_at + item->note_count) % item->note_room];
+    if (item->note_count < item->note_room)
         item->note_count++;
     else
-        item->note_at = (item->note_at + 1) % CORDON_GUEST_NOTES;
+        item->note_at = (item->note_at + 1) % item->note_room;
     note->at_us = cordon_guests_now();
     note->what = what;
     va_start(ap, fmt);
     (void)vsnprintf(note->text, sizeof note->text, fmt, ap); /* cut at its size */
     va_end(ap);
+}
+
+/* The newest few. */
+static void shorten_notes(struct cordon_guest_item *item)
+{
+    size_t kept = item->note_count < CORDON_GUEST_NOTES_GONE ? item->note_count : CORDON_GUEST_NOTES_GONE;
+    struct cordon_note *notes = item->notes ? calloc(CORDON_GUEST_NOTES_GONE, sizeof *notes) : NULL;
+    if (!notes)
+        return;
+    for (size_t i = 0; i < kept; i++)
+        notes[i] = item->notes[(item->note_at + item->note_count - kept + i) % item->note_room];
+    free(item->notes);
+    item->notes = notes;
+    item->note_at = 0;
+    item->note_count = kept;
+    item->note_room = CORDON_GUEST_NOTES_GONE;
+}
+
+/* What is told of one that is gone; nobody has it pinned. */
+static void keep_tombstone(struct cordon_guest_item *item)
+{
+    drop_rules(item);
+    if (item->private_data.size > CORDON_GUEST_PRIVATE_GONE)
+        cordon_buf_wipe(&item->private_data);
+    shorten_notes(item);
+}
+
+void cordon_guests_bound_tombstones(const char *tenant)
+{
+    int64_t most = cordon_settings_int(cordon_guests.settings, CORDON_DOOR_NATIVE, CORDON_SET_KEY_TOMBSTONES);
+    int64_t count = 0;
+    struct cordon_guest_item *first = NULL;
+    for (struct cordon_guest_item *item = cordon_guests.first; item; item = item->next) {
+        if (!item->gone || item->surplus || strcmp(item->tenant, tenant) != 0)
+            continue;
+        count++;
+        if (!first || item->gone_us < first->gone_us)
+            first = item;
+    }
+    if (count > most)
+        first->surplus = true; /* one at a time, since they come so */
 }
 
 void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason)
@@ -147,6 +197,7 @@ void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, co
     (void)snprintf(item->cause, sizeof item->cause, "%s", cause); /* cut at their sizes */
     (void)snprintf(item->reason, sizeof item->reason, "%s", reason);
     cordon_guest_item_note(item, "gone", "%s", reason);
+    cordon_guests_bound_tombstones(item->tenant);
 }
 
 void cordon_guest_item_remote(struct cordon_guest_item *item)
@@ -217,6 +268,7 @@ void cordon_guest_unpin(struct cordon_guest_item *item)
     if (--item->uses == 0 && item->gone) {
         handle = item->handle;
         item->handle = NULL;
+        keep_tombstone(item);
     }
     cordon_guest_item_unref(item);
     cordon_guests_unlock();
@@ -384,7 +436,7 @@ int cordon_guests_notes(const char *tenant, const char *id, int64_t after_us,
         return r;
     cordon_guests_lock();
     for (size_t i = 0; i < item->note_count; i++) {
-        const struct cordon_note *note = &item->notes[(item->note_at + i) % CORDON_GUEST_NOTES];
+        const struct cordon_note *note = &item->notes[(item->note_at + i) % item->note_room];
         const struct cordon_guest_note told = {note->at_us, note->what, note->text};
         if (note->at_us > after_us)
             each(context, &told); /* which must not call the service */
@@ -418,8 +470,11 @@ static void take_row(void *context, const char *id, const char *record, size_t s
     }
     struct cordon_guest_item *item =
         strlen(id) == CORDON_GUEST_ID - 1 ? cordon_guest_record_read(id, record, size) : NULL;
-    if (item)
-        cordon_guest_item_enter(item);
+    if (!item)
+        return;
+    cordon_guest_item_enter(item);
+    if (item->gone)
+        cordon_guests_bound_tombstones(item->tenant);
 }
 
 int cordon_guests_setup(const struct cordon_settings *settings, const struct cordon_guest_registry *registry,

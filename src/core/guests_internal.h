@@ -24,6 +24,9 @@
 
 #define CORDON_GUEST_BUCKETS 1024u
 #define CORDON_GUEST_NOTES 200u
+/* Of one that is gone: what a key can make without end must be small. */
+#define CORDON_GUEST_NOTES_GONE 8u
+#define CORDON_GUEST_PRIVATE_GONE 4096u /* larger ones are dropped */
 #define CORDON_GUEST_DOMAINS_MAX 256u
 
 /* A backend may be of an earlier version, whose row ends sooner. */
@@ -44,6 +47,7 @@ struct cordon_guest_item {
     struct cordon_guest_handle *handle; /* NULL: gone, or not adopted yet */
     bool making;                        /* its place is taken, it is not there yet */
     bool gone;
+    bool surplus;              /* it is gone, and its key has others that ended later: it is to be forgotten */
     bool seeking;              /* somebody looks for it after a restart (guests_adopt.c) */
     unsigned tries;            /* to find it again that failed */
     uint64_t again_us;         /* of cordon_now_us: not before */
@@ -71,9 +75,10 @@ struct cordon_guest_item {
     bool auto_resume, paused;
     char cause[16], reason[256];
     struct cordon_note *notes;
-    size_t note_count, note_at;
+    size_t note_count, note_at, note_room;
     uint64_t sampled_cpu_us;
     int64_t sampled_us;
+    int64_t save_again_us; /* its record could not be stored: not before; 0: what is stored is true */
     int gone_fd; /* borrowed from the handle */
 };
 
@@ -112,6 +117,8 @@ void cordon_guest_unpin(struct cordon_guest_item *item); /* takes the lock */
 int cordon_guest_say_gone(const struct cordon_guest_item *item, struct cordon_error *err);
 /* Marks it gone, once. The registry is told by cordon_guest_save, without the lock. */
 void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason);
+/* One more of that key is gone: if they are too many, the first of them is to be forgotten, by the watcher. */
+void cordon_guests_bound_tombstones(const char *tenant);
 /* What its service calls it, by its handle. */
 void cordon_guest_item_remote(struct cordon_guest_item *item);
 
@@ -141,8 +148,10 @@ void cordon_guest_network_restore(struct cordon_guest_item *item); /* of a guest
 
 /* guests_record.c */
 struct cordon_guest_item *cordon_guest_record_read(const char *id, const char *record, size_t size); /* NULL: no use */
-/* Takes the lock. A failure is logged nowhere but told by put. */
+/* Takes the lock. A failure is logged, and the watcher tries again until it is stored. */
 void cordon_guest_save(struct cordon_guest_item *item);
+/* The same, for who must not go on without. */
+int cordon_guest_store(struct cordon_guest_item *item, struct cordon_error *err);
 
 /* guests_life.c; with the lock held: its clocks stand still from now on, or go on */
 void cordon_guest_item_paused(struct cordon_guest_item *item);

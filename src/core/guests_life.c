@@ -298,7 +298,9 @@ int cordon_guests_create(const struct cordon_guest_create *create, struct cordon
     r = make(item, create, err);
     if (r == 0) {
         (void)cordon_guests_watch_add(item); /* without, its end shows at its next use */
-        cordon_guest_save(item);
+        r = cordon_guest_store(item, err);   /* one that is not stored would be lost with the gateway */
+        if (r < 0)
+            (void)cordon_guest_life_destroy(item, "unstored", "its record could not be stored", &(bool){false}, NULL);
         cordon_guests_watch_wake();
     }
     cordon_guests_lock();

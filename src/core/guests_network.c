@@ -138,8 +138,11 @@ static void forget(struct kept *kept, const struct cordon_guest_network *network
     cordon_buf_wipe(&kept->private_data);
 }
 
-static void keep(struct cordon_guest_item *item, const struct cordon_guest_network *network, struct kept *take)
+/* It is in force when it can't be stored; but who tightened it must hear that a new gateway would find the old. */
+static int keep(struct cordon_guest_item *item, const struct cordon_guest_network *network, struct kept *take,
+                struct cordon_error *err)
 {
+    struct cordon_error own = {0};
     struct cordon_buf old = CORDON_BUF_INIT(0);
     cordon_guests_lock();
     cordon_guest_texts_free(item->domains, item->domain_count);
@@ -155,7 +158,13 @@ static void keep(struct cordon_guest_item *item, const struct cordon_guest_netwo
     }
     cordon_guests_unlock();
     cordon_buf_wipe(&old); /* tokens */
-    cordon_guest_save(item);
+    int r = cordon_guest_store(item, &own);
+    if (r < 0)
+        return cordon_fail(err, r, CORDON_ERROR_INFRASTRUCTURE,
+                           "what the guest %s may reach is in force as asked, but could not be stored, which is tried "
+                           "again: if the gateway starts anew before that, the old rules hold again (%.200s)",
+                           item->id, own.message);
+    return 0;
 }
 
 static int enforce(const struct cordon_guest_item *item, const struct cordon_guest_network *network,
@@ -185,9 +194,8 @@ static int change(struct cordon_guest_item *item, const struct cordon_guest_netw
     if (r == 0)
         r = enforce(item, network, err);
     if (r == 0)
-        keep(item, network, &kept);
-    else
-        forget(&kept, network);
+        return keep(item, network, &kept, err);
+    forget(&kept, network);
     return r;
 }
 

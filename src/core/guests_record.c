@@ -12,6 +12,7 @@
 #include "core/value.h"
 
 #define RECORD_MAX (1u << 20)
+#define SAVE_AGAIN_US 5000000
 
 /* The numbers: one row each, for both directions. */
 #define NUMBERS(X)                                                                                                     \
@@ -63,6 +64,16 @@ static void write_headers(struct cordon_json *json, const struct cordon_guest_it
     cordon_buf_done(&sealed);
 }
 
+static void write_rules(struct cordon_json *json, const struct cordon_guest_item *item)
+{
+    cordon_json_key(json, "domains");
+    cordon_json_array_begin(json);
+    for (size_t i = 0; i < item->domain_count; i++)
+        cordon_json_text(json, item->domains[i]);
+    cordon_json_array_end(json);
+    write_headers(json, item);
+}
+
 static void write_record(const struct cordon_guest_item *item, struct cordon_buf *to)
 {
     struct cordon_json json = {.buf = to};
@@ -83,14 +94,12 @@ static void write_record(const struct cordon_guest_item *item, struct cordon_buf
     for (size_t i = 0; i < item->metadata_count; i++)
         write_text(&json, item->metadata[i].key, item->metadata[i].value);
     cordon_json_object_end(&json);
-    cordon_json_key(&json, "domains");
-    cordon_json_array_begin(&json);
-    for (size_t i = 0; i < item->domain_count; i++)
-        cordon_json_text(&json, item->domains[i]);
-    cordon_json_array_end(&json);
-    write_headers(&json, item);
-    cordon_json_key(&json, "private");
-    cordon_json_base64(&json, item->private_data.data, item->private_data.size);
+    if (!item->gone)
+        write_rules(&json, item);
+    if (!item->gone || item->private_data.size <= CORDON_GUEST_PRIVATE_GONE) {
+        cordon_json_key(&json, "private");
+        cordon_json_base64(&json, item->private_data.data, item->private_data.size);
+    }
     cordon_json_object_end(&json);
 }
 
@@ -232,18 +241,45 @@ struct cordon_guest_item *cordon_guest_record_read(const char *id, const char *r
     return item;
 }
 
-void cordon_guest_save(struct cordon_guest_item *item)
+static void tell_saved(struct cordon_guest_item *item, int r, const struct cordon_error *err)
 {
+    cordon_guests_lock();
+    bool again = item->save_again_us != 0;
+    item->save_again_us = r < 0 ? cordon_guests_now() + SAVE_AGAIN_US : 0;
+    cordon_guests_unlock();
+    if (r == 0 || again)
+        return;
+    cordon_log(
+        CORDON_LOG_ERROR,
+        "a kept guest's record could not be stored, which is tried again: a gateway that starts before that finds "
+        "what was stored last",
+        "guest", item->id, "error", err->message, NULL);
+    cordon_guests_watch_wake();
+}
+
+int cordon_guest_store(struct cordon_guest_item *item, struct cordon_error *err)
+{
+    struct cordon_error own = {0};
+    int r;
     const struct cordon_guest_registry *registry = cordon_guests.registry;
     struct cordon_buf record = CORDON_BUF_INIT(RECORD_MAX);
     if (!registry)
-        return;
+        return 0;
     (void)pthread_mutex_lock(&item->saves); /* can't fail for a plain mutex */
     cordon_guests_lock();
     write_record(item, &record);
     cordon_guests_unlock();
-    if (!record.failed) /* the store says itself what failed; the guest goes on, and the next save tries again */
-        (void)registry->put(registry->context, item->id, record.data, record.size, NULL);
+    r = record.failed ? cordon_fail_errno(&own, -ENOMEM, "write the record of the guest %s", item->id)
+                      : registry->put(registry->context, item->id, record.data, record.size, &own);
+    tell_saved(item, r, &own);
     (void)pthread_mutex_unlock(&item->saves); /* can't fail: it is ours */
     cordon_buf_wipe(&record);
+    if (r < 0 && err)
+        *err = own;
+    return r;
+}
+
+void cordon_guest_save(struct cordon_guest_item *item)
+{
+    (void)cordon_guest_store(item, NULL); /* logged, and tried again */
 }

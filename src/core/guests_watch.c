@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one thread that watches kept guests. It sleeps until the soonest of: the end of a ttl, the end of an idle time,
- * the end of a tombstone; or until a guest is gone or something changed (cordon_guests_watch_wake). A guest that is
- * busy by programs that nobody reads is looked at again after its idle time, and then knows when the last of them
- * ended.
+ * the end of a tombstone, another try to store a record; or until a guest is gone or something changed
+ * (cordon_guests_watch_wake). A guest that is busy by programs that nobody reads is looked at again after its idle
+ * time, and then knows when the last of them ended.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #define HOUR_US INT64_C(3600000000)
 #define AGAIN_US 5000000 /* what could not be done is tried again */
 
-enum due { DUE_NOTHING, DUE_PAUSE, DUE_END, DUE_FORGET };
+enum due { DUE_NOTHING, DUE_PAUSE, DUE_END, DUE_SAVE, DUE_FORGET };
 
 /* With the lock held: when the guest became idle; INT64_MAX: it is not. */
 static int64_t idle_since(struct cordon_guest_item *item)
@@ -42,13 +42,18 @@ static int64_t tombstone_end(const struct cordon_guest_item *item)
            HOUR_US * cordon_settings_int(cordon_guests.settings, CORDON_DOOR_NATIVE, CORDON_SET_GUEST_TOMBSTONES_H);
 }
 
-/* With the lock held: what is due now, or *when something may be. */
-static enum due look(struct cordon_guest_item *item, int64_t now, int64_t *when)
+/* With the lock held, as the next ones: what is due now, or *when something may be. */
+static enum due look_gone(const struct cordon_guest_item *item, int64_t now, int64_t *when)
 {
-    if (item->gone) {
-        *when = tombstone_end(item);
-        return now >= *when && !item->uses ? DUE_FORGET : DUE_NOTHING;
-    }
+    int64_t end = item->surplus ? now : tombstone_end(item);
+    if (now >= end && !item->uses)
+        return DUE_FORGET;
+    *when = now >= end ? now + AGAIN_US : end;
+    return DUE_NOTHING;
+}
+
+static enum due look_living(struct cordon_guest_item *item, int64_t now, int64_t *when)
+{
     if (!item->handle || item->making || item->paused)
         return DUE_NOTHING;
     if (item->ends_us && now >= item->ends_us)
@@ -63,6 +68,17 @@ static enum due look(struct cordon_guest_item *item, int64_t now, int64_t *when)
         return DUE_PAUSE;
     if (due < *when)
         *when = due;
+    return DUE_NOTHING;
+}
+
+static enum due look(struct cordon_guest_item *item, int64_t now, int64_t *when)
+{
+    enum due due = item->gone ? look_gone(item, now, when) : look_living(item, now, when);
+    if (due != DUE_NOTHING || !item->save_again_us)
+        return due;
+    if (item->save_again_us <= now)
+        return DUE_SAVE;
+    *when = item->save_again_us < *when ? item->save_again_us : *when;
     return DUE_NOTHING;
 }
 
@@ -137,6 +153,8 @@ static int64_t do_all(void)
             do_end(item);
         else if (due == DUE_PAUSE)
             do_pause(item);
+        else if (due == DUE_SAVE)
+            cordon_guest_save(item);
         else
             forget(item);
         cordon_guest_unpin(item);

@@ -8,13 +8,11 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import tempfile
 
 import pytest
-from lib import host
+from lib import disk, host
 from lib.client import Client
-from lib.daemon import PREFIX, Daemon
+from lib.daemon import Daemon
 
 SMALL = {"pool_javascript": 0, "pool_bash": 0, "pool_python_data": 0}
 # Changed together, always to the same number.
@@ -86,29 +84,11 @@ def test_what_is_applied_last_is_what_is_stored(nothing_left):
         assert len(set(now)) == 1 and now == stored(daemon)
 
 
-@contextlib.contextmanager
-def small_disk():
-    folder = tempfile.mkdtemp(prefix=PREFIX)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "none", folder], check=True, timeout=30)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True, timeout=30)
-        os.rmdir(folder)
-
-
-def fill(path):
-    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"x" * 4096)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 def test_a_full_disk_is_told_and_changes_nothing(nothing_left):
-    with small_disk() as state, admin_daemon(state=state, history=0) as daemon:
+    with disk.small() as state, admin_daemon(state=state, history=0) as daemon:
         assert put(daemon, 100).status == 200
-        ballast = os.path.join(state, "ballast")
-        fill(ballast)
+        ballast = disk.fill(state)
         # What SQLite's files have room for is still taken: more than that is not.
         answers = [daemon.request("PUT", "/v1/admin/settings", {"values": {"CORDON_ALLOWED_DOMAINS": f"{'a' * 60}.n{i}.example.com," * 300}})
                    for i in range(60)]

@@ -235,6 +235,8 @@ int cordon_createos_note_read(struct cordon_bytes data, struct cordon_door_memor
 {
     struct cordon_value object;
     *ret = (struct cordon_createos_note){.shape = "", .rootfs = ""};
+    if (!data.size) /* of one that is gone */
+        return 0;
     int r = cordon_value_parse(data.data, data.size, &object, err);
     if (r >= 0)
         r = cordon_field_text(&object, "shape", memory, &ret->shape, err);

@@ -49,6 +49,8 @@ int cordon_e2b_box_read(struct cordon_bytes data, struct cordon_door_memory *mem
 {
     struct cordon_value object, network;
     *ret = (struct cordon_e2b_box){"", "", "", "", {0}};
+    if (!data.size) /* of one that is gone */
+        return 0;
     char *copy = cordon_door_take(memory, data.size + 1);
     if (!copy)
         return cordon_fail_errno(err, -ENOMEM, "reading what is kept of the sandbox");
