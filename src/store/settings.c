@@ -133,12 +133,16 @@ static int changes_nothing(struct cordon_store *store, const struct cordon_setti
     return r < 0 || change->value ? r : !r;
 }
 
-/* The lock is held, within a transaction. */
+/* The lock is held, within a transaction, and the change is in the audit log: the revision is its number there, by
+ * which a page finds what came since. */
 static int raise_revision(struct cordon_store *store, struct cordon_error *err)
 {
     sqlite3_stmt *statement;
-    int r = cordon_statement_prepare(store, "UPDATE revisions SET revision = revision + 1 WHERE name = 'settings'",
-                                     &statement, err);
+    int r =
+        cordon_statement_prepare(store,
+                                 "UPDATE revisions SET revision = max(revision + 1, (SELECT seq FROM sqlite_sequence"
+                                 " WHERE name = 'audit')) WHERE name = 'settings'",
+                                 &statement, err);
     if (r < 0)
         return r;
     r = cordon_statement_step(store, statement, "write the settings' revision", err);
@@ -156,8 +160,6 @@ static int write_one(struct cordon_store *store, const struct cordon_setting_cha
     r = read_before(store, change->name, before, err);
     if (r == 0)
         r = put(store, change, who, err);
-    if (r == 0)
-        r = raise_revision(store, err);
     const struct cordon_audit_entry entry = {
         .who = who,
         .action = change->value ? "setting.change" : "setting.forget",
@@ -167,7 +169,9 @@ static int write_one(struct cordon_store *store, const struct cordon_setting_cha
                  : change->secret ? MASK
                                   : change->value,
     };
-    return r < 0 ? r : cordon_audit_add_locked(store, &entry, err);
+    if (r == 0)
+        r = cordon_audit_add_locked(store, &entry, err);
+    return r < 0 ? r : raise_revision(store, err);
 }
 
 /* The lock is held. */

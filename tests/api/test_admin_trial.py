@@ -189,3 +189,26 @@ def test_many_at_once_and_none_is_left(daemon, manager):
         assert [next(events)["type"] for events in begun] == ["probing"] * 6
     manager.go.set()
     assert host.wait_for(lambda: running(daemon) == 0 and threads_of(daemon.role("gateway")) <= threads)
+
+
+def test_a_stored_secret_stays_where_it_was_stored_for(daemon, manager):
+    """Who may try settings is not told secrets: a form with another address brings its own."""
+    manager.go.set()
+    change = lambda values: daemon.request("PUT", "/v1/admin/settings", {"values": values})
+    trials = lambda: [entry for entry in daemon.get("/v1/admin/audit").json()["entries"] if entry["action"] == "backend.test"]
+    assert change({"CORDON_SELF_MANAGED_ENDPOINT": "http://127.0.0.1:9", "CORDON_SELF_MANAGED_TOKEN": "stored-and-sealed"}).status == 200
+    try:
+        before = len(trials())
+        refused = daemon.request("POST", TEST, elsewhere(manager))
+        assert refused.status == 400 and "CORDON_SELF_MANAGED_TOKEN" in refused.error()[1], refused
+        assert not manager.requests and len(trials()) == before
+        given = elsewhere(manager)
+        given["values"]["CORDON_SELF_MANAGED_TOKEN"] = "of the form"
+        assert whole(daemon, given)[-1]["passed"]
+        assert "stored-and-sealed" not in str(manager.requests) and "of the form" in str(manager.requests)
+        last = trials()[0]
+        assert len(trials()) == before + 1 and last["subject"] == "self_managed"
+        assert "CORDON_SELF_MANAGED_ENDPOINT" in last["after"] and "of the form" not in str(last)
+        assert daemon.request("POST", TEST, {"backend": "self_managed"}).status == 200  # its own address
+    finally:
+        assert change({"CORDON_SELF_MANAGED_ENDPOINT": None, "CORDON_SELF_MANAGED_TOKEN": None}).status == 200

@@ -75,6 +75,19 @@ int cordon_admin_pairs(struct cordon_store *store, const struct cordon_admin_cha
                        struct cordon_error *err);
 void cordon_admin_pairs_free(char **pairs);
 
+/* --- where secrets are sent to: places.c --- */
+
+#define CORDON_ADMIN_PLACES 8u
+/* Each secret of a provider's, and what says where it goes, as they are for the calling thread. Wiped by _done. */
+struct cordon_admin_places {
+    struct cordon_buf secrets[CORDON_ADMIN_PLACES], places[CORDON_ADMIN_PLACES];
+};
+void cordon_admin_places_read(const struct cordon_settings *settings, struct cordon_admin_places *ret);
+/* INVALID where a secret that stays the same would go to another place: who may try settings is not told secrets. */
+int cordon_admin_places_check(const struct cordon_admin_places *before, const struct cordon_admin_places *after,
+                              struct cordon_error *err);
+void cordon_admin_places_done(struct cordon_admin_places *places);
+
 /* --- the test program: trial.c --- */
 
 struct cordon_admin_trial {
@@ -94,8 +107,8 @@ struct cordon_admin_trial_order {
     char **pairs; /* what is stored with the form's changes in it, NAME=VALUE */
 };
 
-/* Reads what is stored, with the changes over it. INVALID: together they are no settings. On success free with _done.
- */
+/* Reads what is stored, with the changes over it, and records it in the audit log. INVALID: together they are no
+ * settings, or would take a stored secret to another address. On success free with _done. */
 int cordon_admin_trial_order(const struct cordon_http_request *request, const char *backend,
                              const struct cordon_admin_changes *changes, struct cordon_admin_trial_order *ret,
                              struct cordon_error *err);

@@ -136,6 +136,40 @@ void cordon_admin_trial_run(const struct cordon_admin_trial_order *order, const 
     cordon_settings_trial_end();
 }
 
+/* Who tried what, and with which settings: without it, a test would leave no trace. */
+static int record(const struct cordon_http_request *request, const char *backend,
+                  const struct cordon_admin_changes *changes, struct cordon_error *err)
+{
+    const struct cordon_doors *doors = request->context;
+    struct cordon_buf names = CORDON_BUF_INIT(4096);
+    for (size_t i = 0; i < changes->count; i++) /* what is beyond its size is left out */
+        (void)cordon_buf_appendf(&names, "%s%s", i ? ", " : "", changes->rows[i].name);
+    const struct cordon_audit_entry entry = {.who = cordon_admin_who(request),
+                                             .action = "backend.test",
+                                             .subject = backend,
+                                             .before = "",
+                                             .after = names.size ? names.data : ""};
+    int r = cordon_audit_add(doors->store, &entry, err);
+    cordon_buf_done(&names);
+    return r;
+}
+
+/* Are they settings, and do secrets that are not in them stay where they were to go? */
+static int check(const struct cordon_settings *settings, char **pairs, struct cordon_error *err)
+{
+    struct cordon_admin_places before, after;
+    cordon_admin_places_read(settings, &before);
+    int r = cordon_settings_trial_begin(settings, (const char *const *)pairs, err);
+    if (r == 0) {
+        cordon_admin_places_read(settings, &after);
+        r = cordon_admin_places_check(&before, &after, err);
+        cordon_admin_places_done(&after);
+    }
+    cordon_settings_trial_end();
+    cordon_admin_places_done(&before);
+    return r;
+}
+
 int cordon_admin_trial_order(const struct cordon_http_request *request, const char *backend,
                              const struct cordon_admin_changes *changes, struct cordon_admin_trial_order *ret,
                              struct cordon_error *err)
@@ -147,8 +181,9 @@ int cordon_admin_trial_order(const struct cordon_http_request *request, const ch
     int r = cordon_admin_pairs(doors->store, changes, &ret->pairs, err);
     if (r < 0)
         return r;
-    r = cordon_settings_trial_begin(doors->settings, (const char *const *)ret->pairs, err);
-    cordon_settings_trial_end();
+    r = check(doors->settings, ret->pairs, err);
+    if (r == 0)
+        r = record(request, ret->backend, changes, err);
     if (r < 0)
         cordon_admin_trial_order_done(ret);
     return r;
