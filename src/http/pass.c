@@ -265,7 +265,7 @@ static void talk(void *context, int fd, const char *early, size_t early_size)
     const struct cordon_buf *late = &pass->reader.body;
     if (cordon_http_pump_first(fd, late->data, late->size) == 0 &&
         cordon_http_pump_first(pass->fd, early, early_size) == 0)
-        cordon_http_pump(fd, pass->fd, pass->half_ms);
+        cordon_http_pump(fd, pass->client_fd, pass->fd, pass->half_ms);
 }
 
 static int fail_answer(const struct cordon_http_pass *pass, int code, struct cordon_error *err)

@@ -63,25 +63,24 @@ static bool writes(const struct way *way)
     return way->at < way->size;
 }
 
-void cordon_http_pump(int a, int b, int half_ms)
+void cordon_http_pump(int a, int a_socket, int b, int half_ms)
 {
     struct way ways[2] = {{.from = a, .to = b}, {.from = b, .to = a}};
     while (!ways[0].ended || !ways[1].ended) {
-        struct pollfd fds[2] = {{.fd = a}, {.fd = b}};
+        struct pollfd fds[] = {{.fd = a}, {.fd = b}, {.fd = -1}};
+        /* Within TLS the end of the connection itself is not passed on as one of a. */
+        if (ways[0].ended || (a_socket != a && !ways[1].ended))
+            fds[2].fd = a_socket;
         for (int i = 0; i < 2; i++)
             if (!ways[i].ended)
                 fds[writes(&ways[i]) ? 1 - i : i].events |= (short)(writes(&ways[i]) ? POLLOUT : POLLIN);
-        /* A side on which nothing is waited for is not to wake us again and again; but if it has said all and hears
-         * nothing any longer, that is told in any case, and is the end. */
+        /* A side on which nothing is waited for is not to wake us again and again. */
         for (int i = 0; i < 2; i++)
-            if (!fds[i].events && !ways[i].ended)
+            if (!fds[i].events)
                 fds[i].fd = -1;
-        int n = poll(fds, 2, ways[0].ended || ways[1].ended ? half_ms : -1);
-        if (n == 0 || (n < 0 && errno != EINTR))
+        int n = poll(fds, 3, ways[0].ended || ways[1].ended ? half_ms : -1);
+        if (n == 0 || (n < 0 && errno != EINTR) || fds[2].revents)
             return;
-        for (int i = 0; n > 0 && i < 2; i++)
-            if (ways[i].ended && (fds[i].revents & (POLLHUP | POLLERR)))
-                return;
         for (int i = 0; i < 2; i++)
             if (!ways[i].ended && !move(&ways[i]))
                 return;

@@ -329,13 +329,13 @@ static void an_upgrade_is_two_streams(void **state)
 }
 
 struct pumped {
-    int ends[2], half_ms;
+    int ends[2], half_ms, socket;
 };
 
 static void *pump(void *context)
 {
     const struct pumped *pumped = context;
-    cordon_http_pump(pumped->ends[0], pumped->ends[1], pumped->half_ms);
+    cordon_http_pump(pumped->ends[0], pumped->socket, pumped->ends[1], pumped->half_ms);
     (void)close(pumped->ends[0]);
     (void)close(pumped->ends[1]);
     return NULL;
@@ -347,7 +347,7 @@ static void begin_pump(struct pumped *pumped, int half_ms, int *client, int *ups
     int one[2], other[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, one), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other), 0);
-    *pumped = (struct pumped){{one[1], other[1]}, half_ms};
+    *pumped = (struct pumped){{one[1], other[1]}, half_ms, one[1]};
     *client = one[0];
     *upstream_end = other[0];
     assert_int_equal(pthread_create(thread, NULL, pump, pumped), 0);
@@ -379,6 +379,25 @@ static void one_who_was_cut_off_is_not_waited_for(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
     (void)close(client);
     (void)close(server_end);
+}
+
+/* Within TLS what is pumped is libmicrohttpd's socket, which is told nothing of that. */
+static void one_who_was_cut_off_within_tls_is_not_waited_for(void **state)
+{
+    int one[2], other[2], tls[2];
+    pthread_t thread;
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, one), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, tls), 0);
+    struct pumped pumped = {{one[1], other[1]}, 3600 * 1000, tls[0]};
+    assert_int_equal(pthread_create(&thread, NULL, pump, &pumped), 0);
+    assert_int_equal(shutdown(tls[0], SHUT_RDWR), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)close(one[0]);
+    (void)close(other[0]);
+    (void)close(tls[0]);
+    (void)close(tls[1]);
 }
 
 static void one_who_only_has_no_more_to_say_is_answered(void **state)
@@ -449,6 +468,7 @@ int main(void)
         cmocka_unit_test(an_upgrade_is_two_streams),
         cmocka_unit_test(one_who_left_is_not_held_by_a_server_that_never_ends),
         cmocka_unit_test(one_who_was_cut_off_is_not_waited_for),
+        cmocka_unit_test(one_who_was_cut_off_within_tls_is_not_waited_for),
         cmocka_unit_test(one_who_only_has_no_more_to_say_is_answered),
         cmocka_unit_test(bodies_are_taken_beyond_the_servers_limit),
         cmocka_unit_test(refusals_are_told_in_the_doors_words),

@@ -316,6 +316,56 @@ static void silent_ones_beyond_the_limit_do_not_lock_admins_out(void **state)
     close_all(held, PLACES);
 }
 
+/* As if all had been accepted, or been done with a request, long ago. */
+static void age_all(void)
+{
+    pthread_mutex_lock(&server->lock);
+    for (unsigned i = 0; i < CORDON_HTTP_ADDRESSES; i++)
+        for (struct connection *connection = server->strangers[i].first; connection; connection = connection->after)
+            connection->waiting_since_us = 0;
+    for (struct connection *connection = server->resting.first; connection; connection = connection->after)
+        connection->waiting_since_us = 0;
+    pthread_mutex_unlock(&server->lock);
+}
+
+static size_t count_served(void)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&server->lock);
+    for (const struct connection *connection = server->active; connection; connection = connection->next)
+        count += connection->served;
+    bool others = server->active_count > count;
+    pthread_mutex_unlock(&server->lock);
+    return others ? 0 : count;
+}
+
+/* Until one visitor is being served, and no other request is under way. */
+static void wait_served(void)
+{
+    for (int i = 0; i < PATIENCE_S * 1000 && count_served() != 1; i++)
+        (void)usleep(1000);
+    assert_int_equal(count_served(), 1);
+}
+
+static void time_is_up_for_strangers_who_are_not_being_served(void **state)
+{
+    int silent = connect_client(), visitor = connect_client(), served = connect_client(), trusted = connect_client();
+    assert_int_equal(ask(visitor, "/public", ""), 200);
+    assert_int_equal(ask(trusted, "/run", "run"), 200);
+    send_request(served, "/public-late", "");
+    wait_count(&server->resting.count, 1);
+    wait_count(&server->stranger_count, 3);
+    wait_served();
+    age_all();
+    cordon_http_server_expire(server);
+    assert_true(is_closed(silent));
+    assert_true(is_closed(visitor));
+    assert_true(is_open(served));
+    assert_int_equal(ask(trusted, "/run", "run"), 200);
+    assert_int_equal(waited, 0);
+    close_all((const int[]){silent, visitor, served, trusted}, 4);
+}
+
 static void a_field_that_can_not_be_written_is_no_want_of_memory(void **state)
 {
     expect_status("/odd", "", 400);
@@ -333,6 +383,7 @@ int main(void)
         ROW(the_address_with_most_connections_gives_way),
         ROW(requests_under_way_stay_and_admins_get_in),
         ROW(silent_ones_beyond_the_limit_do_not_lock_admins_out),
+        ROW(time_is_up_for_strangers_who_are_not_being_served),
         ROW(a_field_that_can_not_be_written_is_no_want_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
