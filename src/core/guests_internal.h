@@ -79,7 +79,7 @@ struct cordon_guest_item {
     uint64_t sampled_cpu_us;
     int64_t sampled_us;
     int64_t save_again_us; /* its record could not be stored: not before; 0: what is stored is true */
-    int gone_fd; /* borrowed from the handle */
+    int gone_fd;           /* borrowed from the handle */
 };
 
 struct cordon_guests {
