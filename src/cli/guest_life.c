@@ -208,10 +208,44 @@ static int act_on(struct cordon_guest_call *call, const char *name, const char *
     return r;
 }
 
+/* The id of the newest guest of that name that is gone; false: there is none. */
+static bool find_gone(struct cordon_guest_call *call, const char *name, char id[128])
+{
+    struct cordon_buf path = CORDON_BUF_INIT(8192), reply = CORDON_BUF_INIT(REPLY_MAX);
+    struct cordon_value page, guests, guest, key;
+    bool found = false;
+    (void)cordon_buf_appends(&path, "/v1/guests?limit=1&state=gone&name="); /* sticky, as the next */
+    cordon_guest_escape(&path, name);
+    if (!path.failed && cordon_guest_ask(call, "GET", path.data, NULL, &reply, NULL) == 0 &&
+        parse(&reply, &page, NULL) == 0 && cordon_value_member(&page, "guests", &guests)) {
+        struct cordon_value_walk walk = cordon_value_walk(&guests);
+        found = cordon_value_next(&walk, &key, &guest);
+        struct cordon_value text = found ? plain(&guest, "id") : (struct cordon_value){.data = "", .size = 0};
+        (void)snprintf(id, 128, "%.*s", (int)text.size, text.data); /* fits */
+    }
+    cordon_buf_done(&path);
+    cordon_buf_done(&reply);
+    return found;
+}
+
+/* One that is gone is known to the daemon by its id, since its name may be another's by now; who asks has the name. */
+static int ask_about(struct cordon_guest_call *call, const char *rest, struct cordon_buf *reply,
+                     struct cordon_error *err)
+{
+    struct cordon_error why = {0};
+    char id[128];
+    int r = act_on(call, call->options->argv[0], "GET", rest, NULL, reply, &why);
+    if (r < 0 && why.kind == CORDON_ERROR_NOT_FOUND && find_gone(call, call->options->argv[0], id))
+        return act_on(call, id, "GET", rest, NULL, reply, err);
+    if (r < 0)
+        *err = why;
+    return r;
+}
+
 static int print_reply(struct cordon_guest_call *call, const char *rest, struct cordon_error *err)
 {
     struct cordon_buf reply = CORDON_BUF_INIT(REPLY_MAX);
-    int r = act_on(call, call->options->argv[0], "GET", rest, NULL, &reply, err);
+    int r = ask_about(call, rest, &reply, err);
     if (r == 0 && fwrite(reply.data, 1, reply.size, stdout) != reply.size)
         r = cordon_fail_errno(err, -EIO, "writing to stdout");
     cordon_buf_done(&reply);
@@ -227,7 +261,7 @@ int cordon_guest_do_log(struct cordon_guest_call *call, struct cordon_error *err
 {
     struct cordon_buf reply = CORDON_BUF_INIT(REPLY_MAX);
     struct cordon_value object, notes, note, key;
-    int r = act_on(call, call->options->argv[0], "GET", "/notes", NULL, &reply, err);
+    int r = ask_about(call, "/notes", &reply, err);
     if (r == 0 && call->options->json)
         r = fwrite(reply.data, 1, reply.size, stdout) == reply.size ? 0 : -EIO;
     else if (r == 0 && (r = parse(&reply, &object, err)) == 0 && cordon_value_member(&object, "notes", &notes)) {

@@ -129,6 +129,8 @@ def test_options_without_effect_are_refused(guest, daemon):
     gone = guest("list", "--all", "--name", "cli-sole").text
     assert guest("rm", "cli-sole").status == 0 and "destroyed on request" not in gone
     assert "it was destroyed on request" in guest("list", "--all", "--name", "cli-sole").text
+    assert guest("show", "cli-sole").json()["state"] == "gone" and "created" in guest("log", "cli-sole").text
+    assert guest("show", "cli-never").status == 2
 
 
 def test_wrong_usage(guest):
