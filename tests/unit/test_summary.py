@@ -61,6 +61,15 @@ def test_a_programs_failure_says_what_stood_behind_it(tmp_path):
         "1 passed, 3 failed"], said
 
 
+def test_what_failed_once_and_then_held_is_told_and_passes(tmp_path):
+    log = [{"name": "t", "result": "FAIL", "stdout": "1..2\nnot ok 1 - a\n# t.c:6: error: Failure!\nok 2 - b\n"}]
+    files = {"api_xml": f'<a>{case("one", "<failure>E   once</failure>")}{case("two", "<failure>E   always</failure>")}</a>',
+             "unit_json": "\n".join(map(json.dumps, log)), "unstable": "api.test_it.one\nt\n"}
+    code, said = summary(tmp_path, **files)
+    assert code == 1 and said == ["UNSTABLE api.test_it.one", "        once", "FAILED  api.test_it.two", "        always",
+                                  "UNSTABLE t: a", "        t.c:6: error: Failure!", "3 passed, 1 failed"], said
+
+
 def test_a_suite_that_was_cut_off_is_a_failure(tmp_path):
     code, said = summary(tmp_path, api_xml="", hostile_xml=f"<a>{case('good')}</a>")
     assert code == 1 and said[0].startswith("FAILED  api.xml: its results can't be read") and said[1:] == ["1 passed, 1 failed"], said
