@@ -90,9 +90,10 @@ struct cordon_agent_put {
 struct cordon_agent_exec {
     enum cordon_agent_state state;
     uint16_t id;
-    pid_t pid;    /* the program; 0: not known (yet) */
-    bool dead;    /* it was reaped */
-    bool by_bash; /* results come raw, through result_fd */
+    pid_t pid;       /* the program; 0: not known (yet) */
+    bool dead;       /* it was reaped */
+    bool by_bash;    /* results come raw, through result_fd */
+    bool rehearsing; /* its driver was told to, and has not answered */
     int driver_fd, stdin_fd, result_fd, listener;
     struct cordon_driver_reader reader;
     struct cordon_agent_stream stream[2]; /* stdout, stderr */
@@ -209,7 +210,9 @@ void cordon_agent_link_watch(struct cordon_agent *agent, struct cordon_agent_exe
 bool cordon_agent_link_pump(struct cordon_agent *agent, struct cordon_agent_exec *exec);
 void cordon_agent_link_open(struct cordon_agent_exec *exec);
 void cordon_agent_link_job(struct cordon_agent *agent, struct cordon_agent_exec *exec); /* hands exec->job over */
-int cordon_agent_link_reseed(struct cordon_agent_exec *exec); /* tells a parked driver that it is a copy */
+/* Tells a parked driver what has no payload: that it is a copy (RESEED), or to rehearse (exec->rehearsing until it
+ * has). Negative errno. */
+int cordon_agent_link_tell(struct cordon_agent_exec *exec, enum cordon_driver_frame type);
 
 /* pace.c, for an exec */
 #define CORDON_AGENT_SMALL 4096 /* bytes that are more than a small thing */
@@ -267,5 +270,8 @@ int cordon_agent_collect_files(int fd, uint16_t exec, const char *workdir, const
 /* limits.c: what the guest is told about its memory and CPUs, and the size of its files */
 void cordon_agent_tell_limits(uint64_t memory_bytes, uint32_t cpus);
 int cordon_agent_resize_files(uint64_t bytes, uint64_t inodes);
+/* Makes this the whole of a small file: what was longer is cut afterwards, so that no page is freed and made anew. 0 or
+ * negative errno. */
+int cordon_agent_overwrite(int fd, const char *text, size_t size);
 
 #endif

@@ -30,6 +30,8 @@ static struct cordon_driver_event frame_done(struct cordon_driver_reader *reader
     reader->header_used = 0;
     if (reader->frame.type == CORDON_DRIVER_RESULT_ERROR)
         event.type = CORDON_DRIVER_TEXT;
+    if (reader->frame.type == CORDON_DRIVER_REHEARSED)
+        event.type = CORDON_DRIVER_WARM;
     if (reader->frame.type == CORDON_DRIVER_EXIT) {
         struct cordon_frame frame = {.length = (uint32_t)reader->text_used, .payload = reader->text};
         event.type = CORDON_DRIVER_CODE;

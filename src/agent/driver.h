@@ -31,6 +31,7 @@ enum cordon_driver_event_type {
     CORDON_DRIVER_TEXT,     /* data: why there is no result */
     CORDON_DRIVER_FD,       /* the descriptor that came along is the listener */
     CORDON_DRIVER_CODE,     /* code: the exit code */
+    CORDON_DRIVER_WARM,     /* it has rehearsed */
     CORDON_DRIVER_BROKEN    /* these are no frames, or the result is too large: close the channel */
 };
 

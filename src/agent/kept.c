@@ -383,7 +383,7 @@ static void turn(struct cordon_kept *kept)
 static void await_lease(struct cordon_kept *kept)
 {
     struct cordon_vm_lease lease;
-    cordon_vm_await_lease(&kept->config, &lease);
+    cordon_vm_await_lease(&kept->config, &lease, NULL);
 }
 
 static void set_up(struct cordon_kept *kept)

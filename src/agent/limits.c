@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,11 +23,22 @@
 #define OWN_INODES 8 /* of the guest's tmpfs, beyond the run's: see isolate/guest_mount.c */
 #define CPUS_MAX 1024
 
+int cordon_agent_overwrite(int fd, const char *text, size_t size)
+{
+    struct stat st;
+    if (lseek(fd, 0, SEEK_SET) < 0)
+        return -errno;
+    int r = cordon_write_full(fd, text, size);
+    if (r == 0 && (fstat(fd, &st) < 0 || (st.st_size > (off_t)size && ftruncate(fd, (off_t)size) < 0)))
+        r = -errno;
+    return r;
+}
+
 static void rewrite(const char *path, const struct cordon_buf *text)
 {
-    cordon_autoclose int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    cordon_autoclose int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd >= 0 && !text->failed)
-        (void)cordon_write_full(fd, text->data, text->size); /* told, not held: a limit does not hang on it */
+        (void)cordon_agent_overwrite(fd, text->data, text->size); /* told, not held: a limit does not hang on it */
 }
 
 static void tell_memory(uint64_t bytes)

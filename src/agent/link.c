@@ -88,6 +88,9 @@ static void handle_event(struct cordon_agent *agent, struct cordon_agent_exec *e
             exec->exit.status = event->code;
         }
         break;
+    case CORDON_DRIVER_WARM:
+        exec->rehearsing = false; /* said by code it means nothing */
+        break;
     case CORDON_DRIVER_BROKEN:
         close_link(exec);
         break;
@@ -257,11 +260,13 @@ static void on_result(struct cordon_agent *agent, struct cordon_agent_exec *exec
     (void)pump_result(agent, exec); /* one chunk a turn */
 }
 
-int cordon_agent_link_reseed(struct cordon_agent_exec *exec)
+int cordon_agent_link_tell(struct cordon_agent_exec *exec, enum cordon_driver_frame type)
 {
     char header[CORDON_FRAME_HEADER];
-    cordon_frame_header(header, CORDON_DRIVER_RESEED, 0, 0);
-    ssize_t n = send(exec->driver_fd, header, sizeof header, MSG_DONTWAIT | MSG_NOSIGNAL); /* the first that it gets */
+    cordon_frame_header(header, (uint8_t)type, 0, 0);
+    exec->rehearsing = type == CORDON_DRIVER_REHEARSE;
+    /* What it was sent before it has read: the socket holds it. */
+    ssize_t n = send(exec->driver_fd, header, sizeof header, MSG_DONTWAIT | MSG_NOSIGNAL);
     return n == (ssize_t)sizeof header ? 0 : n < 0 ? -errno : -EIO;
 }
 

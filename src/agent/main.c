@@ -330,6 +330,21 @@ static void park_fresh(struct cordon_agent *agent)
     park_until_ready(agent);
 }
 
+/* A copy in its pool: the interpreter goes the way of a run, and the agent the way around it. If it dies of that, the
+ * copy is of no use; if it takes for ever, the host loses its patience. */
+static void rehearse_parked(void)
+{
+    struct cordon_agent *agent = &the_agent;
+    struct cordon_agent_exec *exec = &agent->execs[0];
+    if (cordon_vm.language != CORDON_VM_PYTHON) /* Node's first steps would take several times the memory */
+        return;
+    int r = cordon_agent_link_tell(exec, CORDON_DRIVER_REHEARSE);
+    while (r == 0 && exec->rehearsing && exec->driver_fd >= 0)
+        turn(agent);
+    if (r < 0 || exec->rehearsing)
+        cordon_vm_fail("rehearsing the parked interpreter", r < 0 ? r : -EPIPE);
+}
+
 /* In a virtual machine what is parked gets warm, then waits for the lease: that is where the machine is copied. */
 static void park_warm(struct cordon_agent *agent)
 {
@@ -344,10 +359,10 @@ static void park_warm(struct cordon_agent *agent)
     int r = cordon_vm_admit(agent->execs[0].pid);
     if (r < 0)
         cordon_vm_fail("bringing the interpreter into the code's control group", r);
-    cordon_vm_await_lease(&agent->config, &lease);
+    cordon_vm_await_lease(&agent->config, &lease, rehearse_parked);
     if (lease.flags & CORDON_VM_FRESH)
         park_fresh(agent);
-    else if (cordon_vm.language != CORDON_VM_BASH && cordon_agent_link_reseed(&agent->execs[0]) < 0)
+    else if (cordon_vm.language != CORDON_VM_BASH && cordon_agent_link_tell(&agent->execs[0], CORDON_DRIVER_RESEED) < 0)
         cordon_agent_quit(agent, 1, "the parked interpreter can't be told to take new random numbers");
     cordon_agent_send(agent, CORDON_FRAME_HELLO, 0, version, sizeof version);
     cordon_agent_out_flush(agent);

@@ -206,21 +206,30 @@ static void set_clock(uint64_t realtime_ns)
 
 static void replace(int fd, const char *text)
 {
-    size_t size = strlen(text);
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, size, 0) != (ssize_t)size)
-        cordon_vm_fail("writing the machine's identity", -errno);
+    int r = cordon_agent_overwrite(fd, text, strlen(text));
+    if (r < 0)
+        cordon_vm_fail("writing the machine's identity", r);
+}
+
+/* The files of a machine that has this name already say so. */
+static void take_hostname(const char *name)
+{
+    char text[256];
+    if (gethostname(text, sizeof text) == 0 && strcmp(text, name) == 0)
+        return;
+    if (sethostname(name, strlen(name)) < 0)
+        cordon_vm_fail("setting the hostname", -errno);
+    (void)snprintf(text, sizeof text, "%s\n", name); /* both fit */
+    replace(cordon_vm.hostname, text);
+    (void)snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost %s\n", name, name);
+    replace(cordon_vm.hosts, text);
 }
 
 static void take_identity(const struct cordon_vm_lease *lease)
 {
-    char text[256];
-    if (sethostname(lease->hostname, strlen(lease->hostname)) < 0)
-        cordon_vm_fail("setting the hostname", -errno);
-    (void)snprintf(text, sizeof text, "%s\n", lease->hostname); /* all fit */
-    replace(cordon_vm.hostname, text);
-    (void)snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost %s\n", lease->hostname, lease->hostname);
-    replace(cordon_vm.hosts, text);
-    (void)snprintf(text, sizeof text, "%s\n", lease->machine_id);
+    char text[CORDON_VM_TEXT + 1];
+    take_hostname(lease->hostname);
+    (void)snprintf(text, sizeof text, "%s\n", lease->machine_id); /* fits */
     replace(cordon_vm.machine_id, text);
 }
 
@@ -293,25 +302,28 @@ static void take_lease(struct cordon_vm_lease *lease, struct cordon_agent_config
 }
 
 /* All that a lease does is done anew by the next one, but for what it leaves as it was in config. */
-static void rehearse(struct cordon_vm_lease *lease, const struct cordon_agent_config *config)
+static void rehearse_lease(struct cordon_vm_lease *lease, const struct cordon_agent_config *config)
 {
     struct cordon_agent_config scratch = *config;
     lease->disk_bytes = lease->disk_inodes = 0; /* else the next one could not leave them as booted */
     take_lease(lease, &scratch);
 }
 
-void cordon_vm_await_lease(struct cordon_agent_config *config, struct cordon_vm_lease *ret)
+void cordon_vm_await_lease(struct cordon_agent_config *config, struct cordon_vm_lease *ret, void (*rehearse)(void))
 {
     struct cordon_buf frame = CORDON_BUF_INIT(64);
     int *const used[] = {&cordon_vm.random, &cordon_vm.hostname, &cordon_vm.hosts, &cordon_vm.machine_id};
     set_blocking(true);
+    take_hostname(CORDON_GUEST_HOSTNAME);
     look_at_memory();
     for (;;) {
         say_ready(config);
         read_lease(ret);
         if (!(ret->flags & CORDON_VM_REHEARSAL))
             break;
-        rehearse(ret, config);
+        rehearse_lease(ret, config);
+        if (rehearse)
+            rehearse();
     }
     take_lease(ret, config);
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)

@@ -33,8 +33,9 @@ void cordon_vm_leave(void);
 _Noreturn void cordon_vm_fail(const char *stage, int error);
 
 /* Says VM_READY, waits for the lease (rehearsing as often as the host wants), puts it in force: time, randomness,
- * identity, limits (of config, too), and says VM_LEASED. */
-void cordon_vm_await_lease(struct cordon_agent_config *config, struct cordon_vm_lease *ret);
+ * identity, limits (of config, too), and says VM_LEASED. rehearse: what waits does its part of each rehearsal, too;
+ * NULL: it has none. */
+void cordon_vm_await_lease(struct cordon_agent_config *config, struct cordon_vm_lease *ret, void (*rehearse)(void));
 
 /* What the code's group has counted since the lease; all 0 where this is no machine. */
 struct cordon_vm_counts {

@@ -95,6 +95,7 @@ static const struct type_row from_driver[] = {
     [CORDON_DRIVER_RESULT_ERROR - DRIVER_FIRST] = {true, 0, CORDON_FRAME_DATA_MAX},
     [CORDON_DRIVER_LISTENER - DRIVER_FIRST] = EMPTY,
     [CORDON_DRIVER_EXIT - DRIVER_FIRST] = FIXED(4),
+    [CORDON_DRIVER_REHEARSED - DRIVER_FIRST] = EMPTY,
 };
 
 static void put32(char *to, uint32_t value)

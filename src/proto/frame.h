@@ -194,15 +194,19 @@ int cordon_exit_parse(const struct cordon_frame *frame, struct cordon_exit *ret)
 /*
  * The driver channel: between the agent and the interpreter's driver (a close-on-exec SEQPACKET-free stream
  * socketpair, fd CORDON_DRIVER_FD in the interpreter). Agent to driver: one frame, the payload of EXEC verbatim,
- * type JOB. Driver to agent: frames with the same 8 byte header, of the types below.
+ * type JOB; before it, in a virtual machine, RESEED and REHEARSE. Driver to agent: frames with the same 8 byte header,
+ * of the types below.
  */
 enum cordon_driver_frame {
-    CORDON_DRIVER_JOB = 1,      /* to the driver: the fields of EXEC */
-    CORDON_DRIVER_RESEED = 2,   /* to the driver, empty, before the job: it may be one of several copies by now */
-    CORDON_DRIVER_RESULT = 64,  /* JSON text (may be several, joined) */
+    CORDON_DRIVER_JOB = 1,    /* to the driver: the fields of EXEC */
+    CORDON_DRIVER_RESEED = 2, /* to the driver, empty, before the job: it may be one of several copies by now */
+    CORDON_DRIVER_REHEARSE =
+        3,                     /* to the driver, empty, before the job: a run's steps, without effect; then REHEARSED */
+    CORDON_DRIVER_RESULT = 64, /* JSON text (may be several, joined) */
     CORDON_DRIVER_RESULT_ERROR, /* text */
     CORDON_DRIVER_LISTENER,     /* with the seccomp listener's fd attached (SCM_RIGHTS); sent before the job */
-    CORDON_DRIVER_EXIT          /* i32 exit code: streams are flushed; the process may be killed now */
+    CORDON_DRIVER_EXIT,         /* i32 exit code: streams are flushed; the process may be killed now */
+    CORDON_DRIVER_REHEARSED     /* empty */
 };
 
 #define CORDON_DRIVER_RESULT_MAX (16u << 20) /* most bytes of one RESULT frame and of all of them together */

@@ -8,8 +8,9 @@
  *     host -> guest   VM_LEASE    once: entropy, time, identity and limits of the run that this copy is for
  *     guest -> host   VM_LEASED   all of it is in force; HELLO (a run) or READY (a kept guest) follow
  *
- * A copy that waits in a pool rehearses there: it does all that a lease makes it do, so that what has to be translated
- * (under emulation) or copied is when the lease comes. Nothing of a rehearsal lasts.
+ * A copy that waits in a pool rehearses there: it does all that a lease makes it do, and a Python that waits in it what
+ * a run begins with, so that what has to be translated (under emulation) or copied is when the lease comes. Nothing of
+ * a rehearsal lasts.
  *
  * Between VM_READY and what answers it the guest sends nothing: there it is stopped, copied and continued. All three
  * carry exec 0 and have a fixed size. The host believes nothing of what the guest says but "go on".

@@ -35,7 +35,7 @@ static const struct {
     {ALL, "-no-user-config", NULL},
     {ALL, "-no-reboot", NULL},
     {ALL, "-display", "none"},
-    {ALL, "-M", "microvm,acpi={acpi},pit=on,rtc=on,isa-serial=off,memory-backend=ram,dump-guest-core=off"},
+    {ALL, "-M", "microvm,acpi={acpi},ioapic2=off,pit=on,rtc=on,isa-serial=off,memory-backend=ram,dump-guest-core=off"},
     {ALL | TCG, "-accel", "tcg,thread=single,tb-size=64"},
     {ALL | TCG, "-cpu", "qemu64"},
     {ALL | KVM, "-accel", "kvm"},
@@ -48,7 +48,7 @@ static const struct {
     {ALL, "-kernel", FD("6")},
     {ALL, "-initrd", FD("7")},
     {ALL, "-append",
-     "quiet loglevel=1 reboot=t panic=-1 root=/dev/vda rootfstype=erofs ro cordon.mode={mode} "
+     "{emulated}quiet loglevel=1 reboot=t panic=-1 root=/dev/vda rootfstype=erofs ro cordon.mode={mode} "
      "cordon.language={language} cordon.disk_mb={disk} cordon.disk_inodes={inodes} cordon.network={network} "
      "{append}"},
     {ALL, "-drive", "id=root,file=" FD("8") ",format=raw,if=none,readonly=on,file.locking=off"},
@@ -91,6 +91,8 @@ static int fill(struct cordon_buf *to, const char *value, const struct cordon_vm
                  {"{language}", start->kept ? "none" : start->language},
                  {"{network}", start->network ? "1" : "0"},
                  {"{acpi}", start->acpi ? "on" : "off"},
+                 /* what shields from speculation: an emulated CPU does not speculate */
+                 {"{emulated}", start->accel == CORDON_VMM_TCG ? "mitigations=off " : ""},
                  {"{append}", start->append}};
     while (*value) {
         size_t i = 0, count = sizeof names / sizeof *names;

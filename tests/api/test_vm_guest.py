@@ -125,7 +125,7 @@ def test_the_lease_sets_clock_and_identity(copy):
     now = time.time_ns() + 86400 * 10**9
     machine = copy("bash")
     for _ in range(2):  # of which nothing lasts
-        machine.rehearse(hostname="cordon-other", machine_id="b" * 32, memory=16 << 20, pids=1, files=8, disk=1 << 20, inodes=16)
+        machine.rehearse(hostname="cordon-of-a-longer-name", machine_id="b" * 32, memory=16 << 20, pids=1, files=8, disk=1 << 20, inodes=16)
     out = machine.run("date +%s; hostname; cat /etc/hostname /etc/machine-id; getent hosts cordon-seven | head -n 1; "
                       "head -c 2M /dev/zero >big && echo room",
                            ready=False, language="bash", realtime_ns=now, hostname="cordon-seven", machine_id="a" * 32)

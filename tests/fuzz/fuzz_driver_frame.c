@@ -7,7 +7,7 @@
 #include "fuzz.h"
 
 struct seen {
-    uint64_t result_bytes, result_sum, texts, text_sum, descriptors, codes;
+    uint64_t result_bytes, result_sum, texts, text_sum, descriptors, codes, rehearsals;
     int64_t code_sum;
     int64_t broken; /* as wide as the others: no padding, since they are compared as bytes */
 };
@@ -25,6 +25,7 @@ static void note(struct seen *seen, const struct cordon_driver_event *event)
     seen->texts += event->type == CORDON_DRIVER_TEXT;
     seen->descriptors += event->type == CORDON_DRIVER_FD;
     seen->codes += event->type == CORDON_DRIVER_CODE;
+    seen->rehearsals += event->type == CORDON_DRIVER_WARM;
     seen->code_sum += event->type == CORDON_DRIVER_CODE ? event->code : 0;
     seen->broken |= event->type == CORDON_DRIVER_BROKEN;
 }

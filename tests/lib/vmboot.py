@@ -118,7 +118,7 @@ class Machine:
         ours, theirs = socket.socketpair()
         control, qmp = socket.socketpair()
         self.channel, self.qmp = ours, control
-        words = ["quiet loglevel=1 reboot=t panic=-1", manifest["boot"]["append"], f"cordon.mode={mode} cordon.language={language}",
+        words = ["mitigations=off quiet loglevel=1 reboot=t panic=-1", manifest["boot"]["append"], f"cordon.mode={mode} cordon.language={language}",
                  os.environ.get("CORDON_TEST_VM_APPEND", "")]
         if manifest["boot"]["acpi"]:
             words.append(f"tsc_early_khz={tsc_khz()}")
@@ -129,7 +129,7 @@ class Machine:
             else f"memory-backend-memfd,id=ram,size={memory}M,share=off"
         command = [
             QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-L", "/usr/share/qemu",
-            "-M", f"microvm,acpi={acpi},pit=on,rtc=on,isa-serial={'on' if console else 'off'},memory-backend=ram", "-accel", "tcg",
+            "-M", f"microvm,acpi={acpi},ioapic2=off,pit=on,rtc=on,isa-serial={'on' if console else 'off'},memory-backend=ram", "-accel", "tcg",
             "-cpu", "qemu64", "-smp", "1", "-m", f"{memory}M", "-object", memory_backend,
             "-kernel", str(image / manifest["kernel"]["file"]), "-initrd", str(image / manifest["initrd"]["file"]),
             "-append", " ".join(words) + (" console=ttyS0" if console else ""),

@@ -90,7 +90,9 @@ static void driver_headers_are_checked(void **state)
     assert_int_equal(cordon_driver_header_parse("\x43\0\0\0\x04\0\0\0", &frame), 0);
     assert_int_equal(cordon_driver_header_parse("\x43\0\0\0\x03\0\0\0", &frame), -EBADMSG);
     assert_int_equal(cordon_driver_header_parse("\x01\0\0\0\x04\0\0\0", &frame), -EBADMSG); /* JOB is not a driver's */
-    assert_int_equal(cordon_driver_header_parse("\x44\0\0\0\0\0\0\0", &frame), -EBADMSG);
+    assert_int_equal(cordon_driver_header_parse("\x44\0\0\0\0\0\0\0", &frame), 0);
+    assert_int_equal(cordon_driver_header_parse("\x44\0\0\0\x01\0\0\0", &frame), -EBADMSG);
+    assert_int_equal(cordon_driver_header_parse("\x45\0\0\0\0\0\0\0", &frame), -EBADMSG);
 }
 
 static void fields_go_there_and_back(void **state)

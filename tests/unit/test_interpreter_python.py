@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -233,6 +234,20 @@ if os.fork() == 0:
 os.wait(); print(os.read(r, 100).decode() != repr(random.random()))
 """)
     assert outcome.out == "True\n"
+
+
+def test_a_copy_that_rehearses_shows_nothing_of_it():
+    driver, rehearse, rehearsed = FreshDriver(), struct.pack("<BBHI", 3, 0, 0, 0), struct.pack("<BBHI", 68, 0, 0, 0)
+    try:
+        driver.pipes.wait_ready()
+        for _ in range(2):
+            driver.pipes.driver.sendall(rehearse)
+            driver.pipes.driver.settimeout(30)
+            assert driver.pipes.driver.recv(64) == rehearsed
+        outcome = driver.pipes.run(job("import os, sys\nprint(sys.argv, os.listdir(), sorted(n for n in dir() if n[0] != '_'))"))
+        assert outcome.out == "['main.py'] ['main.py'] ['os', 'sys']\n" and not outcome.err and outcome.exit == 0
+    finally:
+        driver.close()
 
 
 @pytest.mark.parametrize("kind", ["multiprocessing.Pool(2)", "concurrent.futures.ProcessPoolExecutor(2)"])
