@@ -8,7 +8,7 @@
  * that was named, whose frames are passed on.
  *
  * Programs and workers come from the *launcher* (kept_launch.c), a small child of the agent that joined the code's
- * control groups once, when the guest was made: joining them for each program would cost up to 20 ms on v1 hosts.
+ * control groups once, when the guest was made: no program waits for that.
  *
  * Every stream has a window: the agent sends no more for it than the host asked for. An exec's pipes are read
  * only while its slowest reader has room in the ring; without readers the ring forgets the oldest. So a host that does

@@ -184,6 +184,6 @@ void cordon_kept_port_watch(struct cordon_kept *kept, struct cordon_kept_stream 
 {
     if (stream->fd >= 0 && stream->told)
         watch_relay(kept, stream);
-    else if (stream->fd >= 0 && kept->channel >= 0 && kept->out.size == 0)
+    else if (stream->fd >= 0 && kept->channel >= 0 && (cordon_vm.on || kept->out.size == 0)) /* see hand_over */
         cordon_kept_watch(kept, stream->fd, POLLOUT, on_connected, stream);
 }

@@ -6,7 +6,7 @@
  * here, so that an unchanged one is not taken for an artifact later.
  *
  * A worker that puts joins the code's control groups, since what it writes is the run's memory. One that collects
- * only reads, and joining costs up to 20 ms on v1 hosts (machine.md, "attach stall"): it stays in the agent's groups.
+ * only reads: it stays in the agent's groups.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -55,26 +55,30 @@ static bool dead_by(int pidfd, uint64_t deadline_us)
     }
 }
 
-void cordon_attempt_finish(pid_t pid, uint64_t deadline_us, struct cordon_attempt *ret)
+int cordon_attempt_finish(pid_t pid, uint64_t deadline_us, struct cordon_attempt *ret)
 {
-    cordon_autoclose int pidfd =
-        cordon_pidfd_open(pid); /* without one (no descriptor is left) there is no time for it */
-    bool in_time = pidfd >= 0 && dead_by(pidfd, deadline_us);
+    cordon_autoclose int pidfd = cordon_pidfd_open(pid);
+    int unwatched = pidfd < 0 ? pidfd : 0; /* no descriptor is left: its time can't be limited, so it has none */
+    bool in_time = !unwatched && dead_by(pidfd, deadline_us);
     int status;
-    *ret = (struct cordon_attempt){.end = CORDON_ATTEMPT_STUCK};
+    if (!unwatched)
+        *ret = (struct cordon_attempt){.end = CORDON_ATTEMPT_STUCK};
     if (!in_time) {
         (void)kill(pid, SIGKILL); /* ours and not waited for yet, so it can't be another's id */
-        if (pidfd >= 0 && !dead_by(pidfd, cordon_now_us() + DYING_US))
-            return;
+        if (!unwatched && !dead_by(pidfd, cordon_now_us() + DYING_US))
+            return 0;
     }
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return;
+            return unwatched;
+    if (unwatched)
+        return unwatched;
     if (!in_time)
         ret->end = CORDON_ATTEMPT_LATE;
     else
         *ret = WIFEXITED(status) ? (struct cordon_attempt){CORDON_ATTEMPT_ENDED, WEXITSTATUS(status)}
                                  : (struct cordon_attempt){CORDON_ATTEMPT_KILLED, WTERMSIG(status)};
+    return 0;
 }
 
 int cordon_attempt(int (*body)(void *data), void *data, size_t size, int kept, unsigned limit_ms,
@@ -95,7 +99,7 @@ int cordon_attempt(int (*body)(void *data), void *data, size_t size, int kept, u
         _exit(-body(shared) & 0xff);
     }
     if (r == 0)
-        cordon_attempt_finish(pid, deadline_us, ret);
+        r = cordon_attempt_finish(pid, deadline_us, ret);
     if (size)
         memcpy(data, shared, size);
     (void)munmap(shared, room); /* pages that stay would be no harm */

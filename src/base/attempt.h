@@ -26,14 +26,15 @@ struct cordon_attempt {
 /* Calls body in a child, which ends with what it returns: 0, or an errno, for its negative. `size` bytes at data are
  * shared with it: what it wrote there is there, however it ended. Its only open descriptor is `kept`, if that is >= 0;
  * 0 to 2 are /dev/null. It dies with the calling thread, unless it changes its credentials. 0, or negative errno: it
- * was not tried. */
+ * was not tried, or not to its end. */
 int cordon_attempt(int (*body)(void *data), void *data, size_t size, int kept, unsigned limit_ms,
                    struct cordon_attempt *ret);
 
 /* As one number: the negative of its exit status; -EINTR: killed by others; -ETIME: its time was over. */
 int cordon_attempt_result(const struct cordon_attempt *attempt);
 
-/* Waits for a child, kills it at the deadline (base/clock.h), and takes its exit status. */
-void cordon_attempt_finish(pid_t pid, uint64_t deadline_us, struct cordon_attempt *ret);
+/* Waits for a child, kills it at the deadline (base/clock.h), and takes its exit status. Negative errno: it could not
+ * be waited for, and was killed; *ret is not written. */
+int cordon_attempt_finish(pid_t pid, uint64_t deadline_us, struct cordon_attempt *ret);
 
 #endif

@@ -213,8 +213,8 @@ static int run_guest_child(int *results)
             (void)kill(pid, SIGKILL); /* it is about to end anyway */
     }
     struct cordon_attempt attempt;
-    cordon_attempt_finish(pid, cordon_now_us() + 1000ull * GUEST_CHILD_MS, &attempt);
-    return cordon_attempt_result(&attempt); /* how far it came is in the results */
+    int r = cordon_attempt_finish(pid, cordon_now_us() + 1000ull * GUEST_CHILD_MS, &attempt);
+    return r < 0 ? r : cordon_attempt_result(&attempt); /* how far it came is in the results */
 }
 
 /* What a warden does first; where it can't, the tries show what that costs. */
@@ -385,6 +385,7 @@ int cordon_try_program(const char *const argv[], char *text, size_t size)
     if (r < 0)
         (void)kill(pid, SIGKILL); /* waited for below */
     struct cordon_attempt attempt;
-    cordon_attempt_finish(pid, deadline_us, &attempt);
+    int waited = cordon_attempt_finish(pid, deadline_us, &attempt);
+    r = r < 0 ? r : waited;
     return r < 0 ? r : attempt.end == CORDON_ATTEMPT_ENDED ? attempt.value : cordon_attempt_result(&attempt);
 }

@@ -182,7 +182,10 @@ static int look_at_host(int to)
 static int take_secret_key(struct cordon_error *err)
 {
     char text[1 + CORDON_SECRET_KEY_TEXT] = "";
-    ssize_t n = recv(CORDON_ROLE_CONTROL, text, sizeof text - 1, 0);
+    ssize_t n;
+    do
+        n = recv(CORDON_ROLE_CONTROL, text, sizeof text - 1, 0);
+    while (n < 0 && errno == EINTR);
     if (n < 1 || *text != 'K')
         return cordon_fail(err, -EPROTO, CORDON_ERROR_INVALID, "this role is started by cordon serve");
     int r = n > 1 && setenv(CORDON_SECRET_KEY_NAME, text + 1, 1) < 0 ? -errno : 0;

@@ -2,8 +2,9 @@
 /*
  * Theory of operation. The device is opened by the caller's own process, since that answers most of the question at
  * once and needs no child: absent, not permitted, group not yet effective. What is left to find is done in a child, as
- * it asks a kernel for things that may hang or kill: the child writes its finding into a pipe in one piece, and is
- * killed when that took too long. What was measured is remembered in this process and, for other processes, in a file.
+ * it asks a kernel for things that may hang or kill: the child writes its finding into memory that is shared with
+ * it, and is killed when that took too long. What was measured is remembered in this process and, for other processes,
+ * in a file.
  */
 #include "vmm/accel.h"
 

@@ -261,16 +261,15 @@ static void answer_askers(struct cordon_machines *machines)
 }
 
 /* What was not measured is not declared. */
-static void set_network(struct cordon_machines *machines)
+static void set_network(struct cordon_machines *machines, enum cordon_log_level level)
 {
     const struct cordon_machine_survey *found = &machines->found;
     machines->warden->abilities &= ~(uint32_t)CORDON_ABLE_MACHINE_NETWORK;
     if (found->network == 0)
         machines->warden->abilities |= CORDON_ABLE_MACHINE_NETWORK;
     else if (found->network != NOT_MEASURED)
-        cordon_log(machines->warden->config.oneshot ? CORDON_LOG_DEBUG : CORDON_LOG_WARN,
-                   "machines can have no network device", "tried", found->network_stage, "error",
-                   strerror(-found->network), NULL);
+        cordon_log(machines->warden->config.oneshot ? CORDON_LOG_DEBUG : level, "machines can have no network device",
+                   "tried", found->network_stage, "error", strerror(-found->network), NULL);
 }
 
 static void settle(struct cordon_machines *machines)
@@ -285,7 +284,7 @@ static void settle(struct cordon_machines *machines)
     else
         cordon_log(machines->warden->config.oneshot ? CORDON_LOG_DEBUG : CORDON_LOG_INFO,
                    "backend exec-sandbox can run", "accelerator", found->hardware ? "kvm" : "tcg", NULL);
-    set_network(machines);
+    set_network(machines, asked ? CORDON_LOG_WARN : found->status < 0 ? CORDON_LOG_DEBUG : CORDON_LOG_INFO);
     cordon_machines_stale(machines, found->status);
     answer_askers(machines);
 }

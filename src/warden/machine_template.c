@@ -334,7 +334,8 @@ void cordon_machine_acquire(struct cordon_warden *warden, const struct cordon_wa
     }
     struct cordon_machine_template *template = find(machines, kind_of(request->kind), memory_mb, request->network);
     if (!template) {
-        cordon_peer_refuse(lease, -EAGAIN, "machines of too many different memory sizes are in use at once");
+        cordon_peer_refuse(lease, -EAGAIN,
+                           "machines of too many different memory sizes and networks are in use at once");
         return;
     }
     template->used_us = cordon_now_us();

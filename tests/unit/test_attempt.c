@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,10 +165,25 @@ static void a_process_is_watched_and_killed_by_descriptor(void **state)
     assert_true(pidfd >= 0);
     assert_true(fcntl(pidfd, F_GETFD) & FD_CLOEXEC);
     assert_int_equal(cordon_pidfd_kill(pidfd, SIGKILL), 0);
-    cordon_attempt_finish(pid, cordon_now_us() + 1000ull * PATIENCE_MS, &ret);
+    assert_int_equal(cordon_attempt_finish(pid, cordon_now_us() + 1000ull * PATIENCE_MS, &ret), 0);
     assert_int_equal(ret.end, CORDON_ATTEMPT_KILLED);
     assert_int_equal(cordon_pidfd_kill(pidfd, SIGKILL), -ESRCH);
     assert_int_equal(cordon_pidfd_open(-1), -EINVAL);
+}
+
+static void without_a_descriptor_it_is_not_told_as_late(void **state)
+{
+    (void)state;
+    struct cordon_attempt ret;
+    struct rlimit limit, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int r = cordon_attempt(hang, NULL, 0, -1, PATIENCE_MS, &ret);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(r, -EMFILE);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
 
 int main(void)
@@ -179,6 +195,7 @@ int main(void)
         cmocka_unit_test(only_what_is_named_is_open),
         cmocka_unit_test(what_can_not_be_killed_is_left),
         cmocka_unit_test(a_process_is_watched_and_killed_by_descriptor),
+        cmocka_unit_test(without_a_descriptor_it_is_not_told_as_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

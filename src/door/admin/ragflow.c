@@ -193,7 +193,7 @@ static const struct cordon_http_route routes[] = {
 static const struct cordon_http_schema schemas[] = {
     {"Envelope", "{\"type\":\"object\",\"required\":[\"code\",\"message\",\"data\"],\"properties\":{\"code\":{\"type\":"
                  "\"integer\"},\"message\":{\"type\":\"string\"},\"data\":{}}}"},
-    {"ProviderConfig", "{\"type\":\"object\",\"required\":[\"provider_type\",\"config\"],\"properties\":{"
+    {"ProviderConfig", "{\"type\":\"object\",\"required\":[\"provider_type\"],\"properties\":{"
                        "\"provider_type\":{\"type\":\"string\"},\"config\":{\"type\":\"object\"},"
                        "\"set_active\":{\"type\":\"boolean\"}}}"},
 };
