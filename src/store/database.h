@@ -45,6 +45,9 @@ struct cordon_store {
 /* The key that secrets are sealed with; make: as cordon_secret_key_load. The caller wipes it. */
 int cordon_store_secret_key(const struct cordon_store *store, bool make, struct cordon_secret_key *ret,
                             struct cordon_error *err);
+/* The same, to seal with: made where it is missing and no setting was sealed with it; else -ENOENT, since what was
+ * sealed would never open again. The lock is held. */
+int cordon_store_sealing_key(struct cordon_store *store, struct cordon_secret_key *ret, struct cordon_error *err);
 int cordon_store_fail(struct cordon_store *store, const char *what, struct cordon_error *err);
 int cordon_keys_prepare(struct cordon_store *store, struct cordon_error *err);
 void cordon_keys_finish(struct cordon_store *store);

@@ -87,9 +87,11 @@ static int each(void *context, void (*row)(void *row_context, const char *id, co
 static int seal(void *context, const char *name, const char *text, size_t size, struct cordon_buf *to,
                 struct cordon_error *err)
 {
-    const struct cordon_store *store = context;
+    struct cordon_store *store = context;
     struct cordon_secret_key key;
-    int r = cordon_store_secret_key(store, true, &key, err);
+    pthread_mutex_lock(&store->lock);
+    int r = cordon_store_sealing_key(store, &key, err);
+    pthread_mutex_unlock(&store->lock);
     if (r == 0)
         r = cordon_secret_seal(&key, name, text, size, to, err);
     explicit_bzero(&key, sizeof key);

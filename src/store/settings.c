@@ -77,7 +77,7 @@ static int bind_value(struct cordon_store *store, sqlite3_stmt *statement, const
         return 0;
     }
     struct cordon_secret_key key;
-    int r = cordon_store_secret_key(store, true, &key, err);
+    int r = cordon_store_sealing_key(store, &key, err);
     if (r == 0)
         r = cordon_secret_seal(&key, change->name, change->value, strlen(change->value), sealed, err);
     explicit_bzero(&key, sizeof key);

@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "store/database.h"
+#include "store/statement.h"
 
 #define SCHEMA_VERSION 4
 
@@ -213,6 +214,17 @@ int cordon_store_secret_key(const struct cordon_store *store, bool make, struct 
         return cordon_secret_key_load(store->folder, make, ret, err);
     *ret = store->secret_key;
     return 0;
+}
+
+int cordon_store_sealing_key(struct cordon_store *store, struct cordon_secret_key *ret, struct cordon_error *err)
+{
+    sqlite3_stmt *row;
+    int r = cordon_statement_prepare(store, "SELECT 1 FROM settings WHERE secret = 1 LIMIT 1", &row, err);
+    if (r < 0)
+        return r;
+    r = cordon_statement_step(store, row, "look for stored secrets", err);
+    (void)sqlite3_finalize(row); /* repeats an error that was told */
+    return r < 0 ? r : cordon_store_secret_key(store, r == 0, ret, err);
 }
 
 void cordon_store_close(struct cordon_store *store)

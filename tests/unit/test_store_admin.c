@@ -200,7 +200,7 @@ static void secrets_are_not_on_the_disk_in_clear(void **unused)
 
 static void without_its_key_a_secret_stays_shut(void **unused)
 {
-    const struct cordon_setting_change changes[] = {{"S", SECRET, true}};
+    const struct cordon_setting_change changes[] = {{"S", SECRET, true}}, forgotten[] = {{"S", NULL, true}};
     struct cordon_error err = {0};
     struct stat st;
     char path[128];
@@ -214,7 +214,11 @@ static void without_its_key_a_secret_stays_shut(void **unused)
     assert_non_null(strstr(err.message, "secret.key is missing"));
     assert_null(strstr(err.message, SECRET));
     assert_int_equal(stat(path, &st), -1); /* one that opens nothing is not made */
-    write_settings(changes, 1);            /* sealing makes one */
+    assert_int_equal(cordon_stored_settings_write(store, changes, 1, CORDON_SETTINGS_ANY, "w", &err), -ENOENT);
+    assert_non_null(strstr(err.message, "secret.key is missing"));
+    assert_int_equal(stat(path, &st), -1); /* nor by who seals beside it */
+    write_settings(forgotten, 1);
+    write_settings(changes, 1); /* nothing is sealed: a new one is made */
     assert_int_equal(chmod(path, 0644), 0);
     assert_true(cordon_stored_settings_list(store, each_setting, NULL, &err) < 0);
     assert_non_null(strstr(err.message, "0600"));
