@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "backend/remote/e2b_entry.h"
+#include "backend/remote/remote.h"
 #include "backend/remote/signature.h"
 #include "backend/remote/tar.h"
 #include "base/secret.h"
@@ -151,12 +152,47 @@ static void what_is_no_file_or_lies_is_harmless(void **state)
     assert_string_equal(got.entry.owner, "");
 }
 
+static void a_belief_is_for_the_settings_it_was_found_with(void **state)
+{
+    (void)state;
+    struct cordon_remote_belief belief = {0};
+    assert_true(cordon_remote_with() > 0);
+    assert_false(cordon_remote_believed(&belief, 1));
+    cordon_remote_believe(&belief, 1, 3600u * 1000000ull);
+    assert_true(cordon_remote_believed(&belief, 1));
+    assert_false(cordon_remote_believed(&belief, 2));
+    cordon_remote_believe(&belief, 2, 3600u * 1000000ull);
+    assert_true(cordon_remote_believed(&belief, 2));
+    assert_false(cordon_remote_believed(&belief, 1));
+    cordon_remote_believe(&belief, 2, 0);
+    assert_false(cordon_remote_believed(&belief, 2));
+}
+
+static void capabilities_that_were_told_never_change(void **state)
+{
+    (void)state;
+    struct cordon_capabilities now;
+    cordon_remote_capable(&now, CORDON_ISOLATION_NAMESPACE);
+    const struct cordon_capabilities *first = cordon_remote_capabilities(&now);
+    now.isolation = CORDON_ISOLATION_HARDWARE_VIRTUALIZED; /* as a trial's settings may say */
+    const struct cordon_capabilities *second = cordon_remote_capabilities(&now);
+    assert_ptr_not_equal(first, second);
+    assert_int_equal(first->isolation, CORDON_ISOLATION_NAMESPACE);
+    assert_int_equal(second->isolation, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
+    now.isolation = CORDON_ISOLATION_NAMESPACE;
+    assert_ptr_equal(cordon_remote_capabilities(&now), first);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_signature_is_the_documented_one), cmocka_unit_test(an_archive_is_read_as_it_was_written),
-        cmocka_unit_test(a_damaged_archive_is_told),           cmocka_unit_test(secrets_are_masked_whoever_speaks),
-        cmocka_unit_test(addresses_of_this_machine_are_known), cmocka_unit_test(a_file_is_read_as_envd_tells_it),
-        cmocka_unit_test(what_is_no_file_or_lies_is_harmless)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_signature_is_the_documented_one),
+                                       cmocka_unit_test(an_archive_is_read_as_it_was_written),
+                                       cmocka_unit_test(a_damaged_archive_is_told),
+                                       cmocka_unit_test(secrets_are_masked_whoever_speaks),
+                                       cmocka_unit_test(addresses_of_this_machine_are_known),
+                                       cmocka_unit_test(a_file_is_read_as_envd_tells_it),
+                                       cmocka_unit_test(what_is_no_file_or_lies_is_harmless),
+                                       cmocka_unit_test(a_belief_is_for_the_settings_it_was_found_with),
+                                       cmocka_unit_test(capabilities_that_were_told_never_change)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

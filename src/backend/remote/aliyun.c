@@ -445,14 +445,13 @@ static const struct cordon_remote_service service = {
 
 static const struct cordon_capabilities *capabilities(void)
 {
-    static struct cordon_capabilities kept;
     struct cordon_capabilities now;
     cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
     bool denies = cordon_remote_true(CORDON_SET_AGENTRUN_DENIES_EGRESS);
     now.deny_all_egress = denies;
     now.network = !denies;
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_AGENTRUN_TIMEOUT_S);
-    return cordon_remote_capabilities(&kept, &now);
+    return cordon_remote_capabilities(&now);
 }
 
 /* There is no call that only asks; one about a sandbox that never was tells whether the key is good. */

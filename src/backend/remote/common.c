@@ -113,35 +113,70 @@ void cordon_remote_capable(struct cordon_capabilities *now, enum cordon_isolatio
     now->languages = "python,javascript,bash";
 }
 
-const struct cordon_capabilities *cordon_remote_capabilities(struct cordon_capabilities *kept,
-                                                             const struct cordon_capabilities *now)
+/* One for each that was ever asked for: as many as settings had values, and as small as a version of these. */
+struct set {
+    struct cordon_capabilities is;
+    struct set *next;
+};
+
+const struct cordon_capabilities *cordon_remote_capabilities(const struct cordon_capabilities *now)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct set *sets;
+    static const struct cordon_capabilities none = {/* no memory for a new one: it grants nothing */
+                                                    .struct_size = sizeof none,
+                                                    .isolation = CORDON_ISOLATION_NONE,
+                                                    .languages = ""};
     pthread_mutex_lock(&lock);
-    if (memcmp(kept, now, sizeof *kept) != 0) /* only when the settings changed */
-        *kept = *now;
+    struct set *set = sets;
+    while (set && memcmp(&set->is, now, sizeof *now) != 0)
+        set = set->next;
+    if (!set && (set = malloc(sizeof *set))) {
+        memcpy(&set->is, now, sizeof *now); /* with its padding */
+        set->next = sets;
+        sets = set;
+    }
     pthread_mutex_unlock(&lock);
-    return kept;
+    return set ? &set->is : &none;
 }
 
-int cordon_remote_probe(struct cordon_remote_probe *probe, const struct cordon_remote_service *service,
+static pthread_mutex_t beliefs = PTHREAD_MUTEX_INITIALIZER;
+
+uint64_t cordon_remote_with(void)
+{
+    const struct cordon_settings *settings = cordon_remote_settings();
+    return settings ? cordon_settings_serial(settings) + 1 : 1;
+}
+
+bool cordon_remote_believed(const struct cordon_remote_belief *belief, uint64_t with)
+{
+    pthread_mutex_lock(&beliefs);
+    bool believed = belief->with == with && belief->until_us > cordon_now_us();
+    pthread_mutex_unlock(&beliefs);
+    return believed;
+}
+
+void cordon_remote_believe(struct cordon_remote_belief *belief, uint64_t with, uint64_t for_us)
+{
+    pthread_mutex_lock(&beliefs);
+    *belief = (struct cordon_remote_belief){.until_us = cordon_now_us() + for_us, .with = for_us ? with : 0};
+    pthread_mutex_unlock(&beliefs);
+}
+
+int cordon_remote_probe(struct cordon_remote_belief *belief, const struct cordon_remote_service *service,
                         int (*ask)(struct cordon_error *err), struct cordon_error *err)
 {
     struct cordon_error own = {0};
-    const struct cordon_settings *settings = cordon_remote_settings();
-    uint64_t these = settings ? cordon_settings_serial(settings) + 1 : 1;
+    uint64_t with = cordon_remote_with();
     int r = service->configured(err);
-    if (r < 0 || (__atomic_load_n(&probe->good_for, __ATOMIC_ACQUIRE) == these &&
-                  __atomic_load_n(&probe->good_until_us, __ATOMIC_RELAXED) > cordon_now_us()))
+    if (r < 0 || cordon_remote_believed(belief, with))
         return r;
     r = ask(&own);
     if (r < 0 && own.kind == CORDON_ERROR_INFRASTRUCTURE)
         own.kind = CORDON_ERROR_UNAVAILABLE;
     if (r < 0 && err)
         *err = own;
-    __atomic_store_n(&probe->good_for, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&probe->good_until_us, r < 0 ? 0 : cordon_now_us() + PROBE_BELIEVED_US, __ATOMIC_RELEASE);
-    __atomic_store_n(&probe->good_for, r < 0 ? 0 : these, __ATOMIC_RELEASE);
+    cordon_remote_believe(belief, with, r < 0 ? 0 : PROBE_BELIEVED_US);
     return r;
 }
 

@@ -121,14 +121,13 @@ const struct cordon_remote_service cordon_createos_service = {
 
 static const struct cordon_capabilities *capabilities(void)
 {
-    static struct cordon_capabilities kept;
     struct cordon_capabilities now;
     cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
     now.deny_all_egress = now.streaming = now.network = now.guests = true;
     now.pause = CORDON_PAUSE_MEMORY;
     now.egress_exceptions =
         cordon_remote_true(CORDON_SET_CREATEOS_ACCEPT_EGRESS_EXCEPTIONS) ? "" : CORDON_CREATEOS_EXCEPTION;
-    return cordon_remote_capabilities(&kept, &now);
+    return cordon_remote_capabilities(&now);
 }
 
 static int ask(struct cordon_error *err)

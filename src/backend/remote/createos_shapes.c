@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CreateOS's shapes: a floor that is never rounded down. The catalogue is believed for ten minutes. */
+/* CreateOS's shapes: a floor that is never rounded down. The catalogue is believed for ten minutes,
+ * with the settings that it was asked for with: another account may have another. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -21,14 +22,14 @@ static struct {
     pthread_mutex_t lock;
     struct shape list[SHAPES_MAX];
     size_t count;
-    uint64_t good_until_us;
+    struct cordon_remote_belief good;
 } shapes = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void keep_shapes(const struct cordon_value *data)
+/* The lock is held. */
+static void keep_shapes(const struct cordon_value *data, uint64_t with)
 {
     struct cordon_value list = *data, key, item, number;
     (void)cordon_value_member(data, "data", &list); /* newer servers have the list with its pages in one more object */
-    pthread_mutex_lock(&shapes.lock);
     shapes.count = 0;
     struct cordon_value_walk walk = cordon_value_walk(&list);
     while (list.kind == CORDON_VALUE_ARRAY && shapes.count < SHAPES_MAX && cordon_value_next(&walk, &key, &item)) {
@@ -37,28 +38,7 @@ static void keep_shapes(const struct cordon_value *data)
             cordon_value_member(&item, "mem_mib", &number) && cordon_value_integer(&number, &shape->mem_mib))
             shapes.count++; /* one that can't be read is skipped */
     }
-    shapes.good_until_us = cordon_now_us() + SHAPES_US;
-    pthread_mutex_unlock(&shapes.lock);
-}
-
-/* Without the lock: who comes meanwhile asks as well, and waits for no call but its own. */
-static int load_shapes(uint64_t deadline_us, int cancel_fd, struct cordon_error *err)
-{
-    struct cordon_http_answer answer;
-    struct cordon_value data;
-    pthread_mutex_lock(&shapes.lock);
-    bool known = shapes.good_until_us > cordon_now_us();
-    pthread_mutex_unlock(&shapes.lock);
-    if (known)
-        return 0;
-    struct cordon_http_call call = {
-        .method = "GET", .deadline_us = deadline_us, .cancel_fd = cancel_fd, .retry = CORDON_HTTP_RETRY_SAFE};
-    int r = cordon_createos_ask(&call, "/v1/shapes?limit=500&offset=0", /* else a server's own page may end too soon */
-                                "asking for the shapes", &answer, &data, err);
-    if (r == 0)
-        keep_shapes(&data);
-    cordon_buf_done(&answer.body);
-    return r;
+    cordon_remote_believe(&shapes.good, with, SHAPES_US);
 }
 
 /* The lock is held. */
@@ -93,14 +73,30 @@ static int pick_shape(int64_t needed, char to[64], struct cordon_error *err)
     return 0;
 }
 
+/* Asked for without the lock: who comes meanwhile asks as well, and waits for no call but its own. */
 int cordon_createos_shape_choose(uint64_t memory_bytes, uint64_t deadline_us, int cancel_fd, char to[64],
                                  struct cordon_error *err)
 {
-    int r = load_shapes(deadline_us, cancel_fd, err);
-    if (r < 0)
-        return r;
+    struct cordon_http_answer answer;
+    struct cordon_value data;
+    int64_t needed = (int64_t)(memory_bytes >> 20);
+    uint64_t with = cordon_remote_with();
     pthread_mutex_lock(&shapes.lock);
-    r = pick_shape((int64_t)(memory_bytes >> 20), to, err);
+    bool known = cordon_remote_believed(&shapes.good, with);
+    int r = known ? pick_shape(needed, to, err) : 0;
     pthread_mutex_unlock(&shapes.lock);
+    if (known)
+        return r;
+    struct cordon_http_call call = {
+        .method = "GET", .deadline_us = deadline_us, .cancel_fd = cancel_fd, .retry = CORDON_HTTP_RETRY_SAFE};
+    r = cordon_createos_ask(&call, "/v1/shapes?limit=500&offset=0", /* else a server's own page may end too soon */
+                            "asking for the shapes", &answer, &data, err);
+    if (r == 0) {
+        pthread_mutex_lock(&shapes.lock);
+        keep_shapes(&data, with);
+        r = pick_shape(needed, to, err); /* before another's are kept */
+        pthread_mutex_unlock(&shapes.lock);
+    }
+    cordon_buf_done(&answer.body);
     return r;
 }

@@ -218,13 +218,15 @@ static int wait_slice(struct cordon_stream *stream, uint64_t until_us, struct co
     struct cordon_error own = {0};
     uint64_t slice = cordon_now_us() + SLICE_US;
     int r = cordon_createos_exec_next(&stream->exec, until_us < slice ? until_us : slice, output, &own);
-    if (r > 0 || r == -ETIMEDOUT)
-        return r > 0;
-    if (r == 0)
-        r = cordon_fail(&own, -EPIPE, CORDON_ERROR_INFRASTRUCTURE,
-                        "CreateOS: the program's stream ended before it did");
+    if (r > 0)
+        return 1;
     if (r != -ECANCELED && cordon_remote_kept_condition(&stream->guest->kept) == CORDON_GUEST_IS_GONE)
         r = cordon_fail(&own, -ENOENT, CORDON_ERROR_GONE, "CreateOS: the sandbox is no more");
+    else if (r == -ETIMEDOUT)
+        return 0;
+    else if (r == 0)
+        r = cordon_fail(&own, -EPIPE, CORDON_ERROR_INFRASTRUCTURE,
+                        "CreateOS: the program's stream ended before it did");
     if (err)
         *err = own;
     return r;

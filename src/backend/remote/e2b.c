@@ -58,7 +58,6 @@ struct cordon_e2b_kind cordon_e2b_kind = {.service = &service,
 
 static const struct cordon_capabilities *capabilities(void)
 {
-    static struct cordon_capabilities kept;
     int64_t life = cordon_remote_number(CORDON_SET_E2B_TIMEOUT_S);
     struct cordon_capabilities now;
     cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
@@ -66,7 +65,7 @@ static const struct cordon_capabilities *capabilities(void)
     now.streaming = now.network = now.guests = true;
     now.pause = CORDON_PAUSE_MEMORY;
     now.max_timeout_s = life > 60 ? (uint32_t)life - 30 : 30;
-    return cordon_remote_capabilities(&kept, &now);
+    return cordon_remote_capabilities(&now);
 }
 
 static int ask(struct cordon_error *err)

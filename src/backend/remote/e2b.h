@@ -21,19 +21,20 @@ struct cordon_e2b_kind {
     bool (*plain_http)(void); /* was allowed by a setting */
     struct cordon_remote_keeper *keeper;
     bool tries_inside; /* its word about the network is not enough: a connection is tried from inside */
-    uint64_t inside_good_until_us;
+    struct cordon_remote_belief inside; /* that it has no way out */
 };
 extern struct cordon_e2b_kind cordon_e2b_kind, cordon_e2b_ucloud_kind;
 
-/* From inside, before anything else runs: is there a way out? Status 3 says so. Believed for a while, by _note. */
+/* From inside, before anything else runs: is there a way out? Status 3 says so. "No" is believed for a while. */
 #define CORDON_E2B_INSIDE                                                                                              \
     "import socket\n"                                                                                                  \
     "for a in (('1.1.1.1',443),('8.8.8.8',53),('223.5.5.5',53)):\n"                                                    \
     " s=socket.socket(); s.settimeout(1)\n"                                                                            \
     " if s.connect_ex(a)==0: raise SystemExit(3)"
-bool cordon_e2b_inside_known(const struct cordon_e2b_kind *kind);
+/* with: the settings that the sandbox was made with (cordon_remote_with). */
+bool cordon_e2b_inside_known(const struct cordon_e2b_kind *kind, uint64_t with);
 /* status: of what was tried; -1: it could not be tried. 0, or UNAVAILABLE with err. */
-int cordon_e2b_inside_judge(struct cordon_e2b_kind *kind, int status, struct cordon_error *err);
+int cordon_e2b_inside_judge(struct cordon_e2b_kind *kind, uint64_t with, int status, struct cordon_error *err);
 
 /* A sandbox; its secrets are to be wiped. */
 struct cordon_e2b_box {

@@ -145,7 +145,7 @@ void cordon_e2b_guest_release(struct cordon_guest_handle *guest)
 }
 
 /* The code for status 3, or why it could not be tried. */
-static int try_inside(struct cordon_guest_handle *guest, struct cordon_error *err)
+static int try_inside(struct cordon_guest_handle *guest, uint64_t with, struct cordon_error *err)
 {
     static const char *const argv[] = {"python3", "-c", CORDON_E2B_INSIDE};
     const struct cordon_operation operation = {.struct_size = sizeof operation,
@@ -163,7 +163,7 @@ static int try_inside(struct cordon_guest_handle *guest, struct cordon_error *er
     if (r > 0 && event.exit->cause == CORDON_CAUSE_EXITED)
         status = event.exit->exit_code;
     cordon_e2b_stream_close(stream);
-    return r < 0 ? r : cordon_e2b_inside_judge(guest->kind, status, err);
+    return r < 0 ? r : cordon_e2b_inside_judge(guest->kind, with, status, err);
 }
 
 int cordon_e2b_guest_create(struct cordon_e2b_kind *kind, const struct cordon_guest_spec *spec,
@@ -171,6 +171,7 @@ int cordon_e2b_guest_create(struct cordon_e2b_kind *kind, const struct cordon_gu
 {
     struct cordon_error own = {0};
     struct cordon_guest_handle *guest;
+    uint64_t with = cordon_remote_with(); /* before: what it is made with */
     int r = new_handle(kind, &guest, err);
     if (r < 0)
         return r;
@@ -182,8 +183,8 @@ int cordon_e2b_guest_create(struct cordon_e2b_kind *kind, const struct cordon_gu
                                          .deadline_us = cordon_now_us() + CREATE_US,
                                          .cancel_fd = spec->cancel_fd};
     r = cordon_e2b_make(kind, &wish, &guest->box, &own);
-    if (r == 0 && kind->tries_inside && !spec->network && !cordon_e2b_inside_known(kind))
-        r = try_inside(guest, &own);
+    if (r == 0 && kind->tries_inside && !spec->network && !cordon_e2b_inside_known(kind, with))
+        r = try_inside(guest, with, &own);
     if (r == 0)
         r = cordon_remote_kept_enter(kind->keeper, &guest->kept, &own);
     if (r == 0) {
@@ -198,6 +199,14 @@ int cordon_e2b_guest_create(struct cordon_e2b_kind *kind, const struct cordon_gu
     if (err)
         *err = own;
     return r;
+}
+
+/* The row's sandbox, if it is the guest's: a service that knows no filter lists those of others, too. */
+static bool is_of(const struct cordon_value *row, const char *id)
+{
+    struct cordon_value metadata, guest;
+    return cordon_value_member(row, "metadata", &metadata) && cordon_value_member(&metadata, "guest", &guest) &&
+           cordon_value_equals(&guest, id);
 }
 
 /* The sandbox's id, by the guest's. */
@@ -223,8 +232,9 @@ static int find(const struct cordon_e2b_kind *kind, const char *id, struct cordo
                         "%s: looking for a sandbox was answered with something that is no list", kind->service->title);
     if (r == 0) {
         struct cordon_value_walk walk = cordon_value_walk(&root);
-        if (cordon_value_next(&walk, &key, &item) && item.kind == CORDON_VALUE_OBJECT)
-            (void)cordon_value_text(&item, "sandboxID", box->id, sizeof box->id);
+        while (!*box->id && cordon_value_next(&walk, &key, &item))
+            if (is_of(&item, id))
+                (void)cordon_value_text(&item, "sandboxID", box->id, sizeof box->id); /* "" is none */
     }
     cordon_buf_done(&answer.body);
     if (r == 0 && (!*box->id || strcspn(box->id, "/?#% ") != strlen(box->id)))

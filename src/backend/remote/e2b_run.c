@@ -5,7 +5,7 @@
  *
  * "No network" is asked for as allow_internet_access. UCloud's own clients disagree on that field's spelling, and a
  * server that doesn't know it leaves the network on. So before any program runs, the server is asked what it made of
- * it, and for UCloud a connection is tried from inside, once every ten minutes.
+ * it, and for UCloud a connection is tried from inside, once every ten minutes and for each change of the settings.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -300,34 +300,36 @@ void cordon_e2b_run_exec_kill(struct cordon_run *run)
 
 /* --- is there a way out? --- */
 
-bool cordon_e2b_inside_known(const struct cordon_e2b_kind *kind)
+bool cordon_e2b_inside_known(const struct cordon_e2b_kind *kind, uint64_t with)
 {
-    return __atomic_load_n(&kind->inside_good_until_us, __ATOMIC_RELAXED) > cordon_now_us();
+    return cordon_remote_believed(&kind->inside, with);
 }
 
-int cordon_e2b_inside_judge(struct cordon_e2b_kind *kind, int status, struct cordon_error *err)
+int cordon_e2b_inside_judge(struct cordon_e2b_kind *kind, uint64_t with, int status, struct cordon_error *err)
 {
     if (status != 0)
         return cordon_fail(
             err, -EPERM, CORDON_ERROR_UNAVAILABLE,
             "%s: a sandbox without network was asked for, and from inside this one %s; the code was not run",
             kind->service->title, status == 3 ? "the network is reachable" : "that could not be checked");
-    __atomic_store_n(&kind->inside_good_until_us, cordon_now_us() + INSIDE_US, __ATOMIC_RELAXED);
+    cordon_remote_believe(&kind->inside, with, INSIDE_US);
     return 0;
 }
 
-static int try_inside(struct cordon_run *run, struct cordon_error *err)
+static int try_inside(struct cordon_run *run, uint64_t with, struct cordon_error *err)
 {
     struct cordon_remote_output output = {0};
     int r = cordon_e2b_run_exec(run, "python3 -c \"" CORDON_E2B_INSIDE "\"", 15000, err);
     while (r >= 0 && (r = cordon_e2b_run_exec_next(run, &output, err)) > 0 && output.type != CORDON_REMOTE_EXIT)
         continue;
-    return r < 0 ? r : cordon_e2b_inside_judge(kind_of(run), r > 0 ? output.exit_code : -1, err);
+    return r < 0 ? r : cordon_e2b_inside_judge(kind_of(run), with, r > 0 ? output.exit_code : -1, err);
 }
 
 int cordon_e2b_run_create(struct cordon_run *run, struct cordon_error *err)
 {
+    uint64_t with = cordon_remote_with(); /* before: what it is made with */
     int r = create(run, err);
-    bool try = r == 0 && kind_of(run)->tries_inside && !run->request->network && !cordon_e2b_inside_known(kind_of(run));
-    return try ? try_inside(run, err) : r;
+    bool try =
+        r == 0 && kind_of(run)->tries_inside && !run->request->network && !cordon_e2b_inside_known(kind_of(run), with);
+    return try ? try_inside(run, with, err) : r;
 }

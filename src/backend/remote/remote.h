@@ -104,17 +104,22 @@ enum cordon_isolation cordon_remote_virtualized(void);
 const char *cordon_remote_python3(void);
 const char *cordon_remote_node(void);
 
-/* For a backend whose capabilities depend on its settings: keeps what they are now where `kept` is, and returns it. */
-const struct cordon_capabilities *cordon_remote_capabilities(struct cordon_capabilities *kept,
-                                                             const struct cordon_capabilities *now);
+/* For a backend whose capabilities depend on its settings, which another thread's trial has others of: what they are
+ * now, as a set that never changes and stays for ever. `now`: zeroed, padding included, before it was filled. */
+const struct cordon_capabilities *cordon_remote_capabilities(const struct cordon_capabilities *now);
 
-/* Is it able to run? The settings at once; the connection by `ask`, whose yes is believed for 10 s, with the settings
- * that it was given for. One a service. */
-struct cordon_remote_probe {
-    uint64_t good_until_us; /* atomic, as is the next one */
-    uint64_t good_for;      /* the settings' serial and 1; 0: none */
+/* What a service was found to be, believed for a while and only with the settings that it was found with: those of a
+ * trial may name another address, key or template. Zeroed: nothing is believed yet. */
+struct cordon_remote_belief {
+    uint64_t until_us, with;
 };
-int cordon_remote_probe(struct cordon_remote_probe *probe, const struct cordon_remote_service *service,
+/* Names the settings that this thread has now; never 0. Taken before the service is asked. */
+uint64_t cordon_remote_with(void);
+bool cordon_remote_believed(const struct cordon_remote_belief *belief, uint64_t with);
+void cordon_remote_believe(struct cordon_remote_belief *belief, uint64_t with, uint64_t for_us); /* 0: no more */
+
+/* Is it able to run? The settings at once; the connection by `ask`, whose yes is believed for 10 s. */
+int cordon_remote_probe(struct cordon_remote_belief *belief, const struct cordon_remote_service *service,
                         int (*ask)(struct cordon_error *err), struct cordon_error *err);
 
 /* Not configured: UNAVAILABLE, "<title>: <text>". */
@@ -181,7 +186,7 @@ int cordon_remote_check_url(const struct cordon_remote_service *service, enum co
 #define CORDON_REMOTE_BACKEND(id, service_, ask_, ...)                                                                 \
     static int id##_probe(struct cordon_error *err)                                                                    \
     {                                                                                                                  \
-        static struct cordon_remote_probe kept;                                                                        \
+        static struct cordon_remote_belief kept;                                                                       \
         return cordon_remote_probe(&kept, service_, ask_, err);                                                        \
     }                                                                                                                  \
     static int id##_open(const struct cordon_request *request, struct cordon_run **ret, struct cordon_error *err)      \

@@ -423,7 +423,6 @@ static const struct cordon_remote_service service = {
 
 static const struct cordon_capabilities *capabilities(void)
 {
-    static struct cordon_capabilities kept;
     struct cordon_capabilities now;
     memset(&now, 0, sizeof now); /* its padding is compared, too */
     bool none = strcmp(cordon_remote_text(CORDON_SET_SELF_MANAGED_NETWORK), "none") == 0;
@@ -434,7 +433,7 @@ static const struct cordon_capabilities *capabilities(void)
     now.artifacts = true;
     now.languages = "python,javascript";
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_SELF_MANAGED_TIMEOUT_S);
-    return cordon_remote_capabilities(&kept, &now);
+    return cordon_remote_capabilities(&now);
 }
 
 static int ask(struct cordon_error *err)
@@ -456,7 +455,7 @@ static int ask(struct cordon_error *err)
 
 static int probe(struct cordon_error *err)
 {
-    static struct cordon_remote_probe kept;
+    static struct cordon_remote_belief kept;
     return cordon_remote_probe(&kept, &service, ask, err);
 }
 

@@ -249,7 +249,6 @@ static const struct cordon_remote_service service = {
 
 static const struct cordon_capabilities *capabilities(void)
 {
-    static struct cordon_capabilities kept;
     struct cordon_capabilities now;
     cordon_remote_capable(&now, isolation());
     bool denies = cordon_remote_true(CORDON_SET_SSH_DENIES_EGRESS);
@@ -257,7 +256,7 @@ static const struct cordon_capabilities *capabilities(void)
     now.network = !denies;
     now.streaming = true;
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_SSH_TIMEOUT_S);
-    return cordon_remote_capabilities(&kept, &now);
+    return cordon_remote_capabilities(&now);
 }
 
 static int ask(struct cordon_error *err)

@@ -351,13 +351,12 @@ const struct cordon_remote_service cordon_tenki_service = {
 
 static const struct cordon_capabilities *capabilities(void)
 {
-    static struct cordon_capabilities kept;
     struct cordon_capabilities now;
     cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
     now.deny_all_egress = true;
     now.network = cordon_remote_true(CORDON_SET_TENKI_ALLOW_OUTBOUND);
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_TENKI_TIMEOUT_S);
-    return cordon_remote_capabilities(&kept, &now);
+    return cordon_remote_capabilities(&now);
 }
 
 static int ask(struct cordon_error *err)

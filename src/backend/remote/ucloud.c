@@ -70,7 +70,6 @@ struct cordon_e2b_kind cordon_e2b_ucloud_kind = {.service = &service,
 
 static const struct cordon_capabilities *capabilities(void)
 {
-    static struct cordon_capabilities kept;
     struct cordon_capabilities now;
     cordon_remote_capable(&now, CORDON_ISOLATION_HARDWARE_VIRTUALIZED);
     now.deny_all_egress = true;
@@ -78,7 +77,7 @@ static const struct cordon_capabilities *capabilities(void)
     now.pause = CORDON_PAUSE_MEMORY;
     now.network = cordon_remote_true(CORDON_SET_UCLOUD_SANDBOX_ALLOW_INTERNET_ACCESS);
     now.max_timeout_s = (uint32_t)cordon_remote_number(CORDON_SET_UCLOUD_SANDBOX_EXECUTION_TIMEOUT_S);
-    return cordon_remote_capabilities(&kept, &now);
+    return cordon_remote_capabilities(&now);
 }
 
 static int ask(struct cordon_error *err)
