@@ -164,6 +164,18 @@ class Context:
             self.channel.sendall(frame(INTERRUPT, struct.pack("<I", self.number)))
         os.killpg(self.child.pid, signal.SIGINT)
 
+    def settle(self, timeout=40):
+        """Until every signal was taken and it waits again: one that it takes when a cell is there already is that cell's."""
+        end = time.monotonic() + timeout
+        while True:
+            with open(f"/proc/{self.child.pid}/status", encoding="ascii") as file:
+                status = dict(line.split(":", 1) for line in file)
+            pending = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
+            if not pending and status["State"].split()[0] == "S":
+                return
+            assert time.monotonic() < end, status
+            time.sleep(.002)
+
     def close(self):
         if self.child.poll() is None:
             os.killpg(self.child.pid, signal.SIGKILL)

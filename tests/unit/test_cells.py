@@ -433,7 +433,7 @@ def test_javascript_interrupt(js, code):
 def test_interrupts_of_nothing(own):
     for _ in range(20):
         own.interrupt()
-    time.sleep(.1)
+    own.settle()
     assert own.run("1").value["text"] == "1"
 
 

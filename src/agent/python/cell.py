@@ -498,7 +498,10 @@ def wait_for_frame():
     state.reading = header[0] == CELL
     if header[0] == SYNC:
         state.early = False  # it was for a cell that has ended
-    return header[0], read_exactly(int.from_bytes(header[4:], "little"))
+    payload = read_exactly(int.from_bytes(header[4:], "little"))
+    if header[0] == SOURCE and state.early and not select.select([channel], [], [], 0)[0]:
+        state.early = False  # what had come was this, and no cell
+    return header[0], payload
 
 
 def run_guarded(number, code, environment):
