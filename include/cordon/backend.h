@@ -363,8 +363,9 @@ struct cordon_backend {
     int (*guest_create)(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
                         struct cordon_error *err);
     /* Finds a guest again that an earlier process (or handle) left alive; its programs go on, streams are attached
-     * anew. GONE when there is none. */
-    int (*guest_adopt)(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err);
+     * anew. cancel_fd as in cordon_request: the daemon's end does not wait for it. GONE when there is none; CANCELLED.
+     */
+    int (*guest_adopt)(const char *id, int cancel_fd, struct cordon_guest_handle **ret, struct cordon_error *err);
     /* Forgets the handle, the guest lives on for whoever adopts it. No stream of it may be open. NULL is allowed. */
     void (*guest_release)(struct cordon_guest_handle *guest);
     /* Ends the guest, in whatever condition it is, within 5 s; streams that are open, and calls of other threads that

@@ -2,8 +2,8 @@
 /*
  * Kept guests are found again after a restart of the gateway, behind the daemon's readiness. Each backend's are looked
  * for by a few threads of its own, what was not tried yet before what is tried again: a backend that does not answer
- * delays no guest of another (a warden keeps them for CORDON_GUEST_ORPHAN_S only). The daemon's end waits for tries
- * that are under way. Who asks for a guest meanwhile waits for its first try, a while, and once.
+ * delays no guest of another (a warden keeps them for CORDON_GUEST_ORPHAN_S only), and the daemon's end cancels tries.
+ * Who asks for a guest meanwhile waits for its first try, a while, and once.
  *
  * Only a backend that says that the guest is no more, or that can't find any again, makes a tombstone of it. Anything
  * else (a service that is not reached, a key that is not set) says nothing of the guest: it is looked for again, more
@@ -13,10 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "core/guests_internal.h"
 #include "core/registry.h"
@@ -40,7 +42,8 @@ static struct {
     pthread_cond_t changed; /* of what is looked for, with the table's lock */
     struct crew *crews;     /* of who starts and ends them, one thread */
     bool mustered;
-} adopters = {.changed = PTHREAD_COND_INITIALIZER};
+    int cancel[2]; /* tries end when the second is closed */
+} adopters = {.changed = PTHREAD_COND_INITIALIZER, .cancel = {-1, -1}};
 
 /* With the table's lock held: until something changed, or that time (of cordon_now_us; UINT64_MAX: none). */
 static void wait_for_change(uint64_t until_us)
@@ -122,7 +125,7 @@ static int look_for(const struct cordon_guest_item *item, const struct cordon_ba
                            item->backend_name);
     if (!(*backend)->guest_adopt)
         return cordon_fail(err, -EOPNOTSUPP, CORDON_ERROR_UNSUPPORTED, "its backend finds no guest again");
-    return (*backend)->guest_adopt(item->id, handle, err);
+    return (*backend)->guest_adopt(item->id, adopters.cancel[0], handle, err);
 }
 
 /* The backend's word counts: the gateway of before may have ended between an order and its record. */
@@ -276,7 +279,7 @@ static struct crew *crew_of(const char *backend_name)
 /* A crew for each backend that has guests to be found, of no more threads than guests. */
 static bool muster(void)
 {
-    bool whole = true;
+    bool whole = adopters.cancel[0] >= 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, adopters.cancel) == 0;
     for (struct crew *crew = adopters.crews; crew; crew = crew->next)
         crew->wanted = 0;
     cordon_guests_lock();
@@ -318,6 +321,7 @@ void cordon_guests_adopt_stop(void)
     cordon_guests_lock();
     (void)pthread_cond_broadcast(&adopters.changed); /* can't fail */
     cordon_guests_unlock();
+    cordon_close(&adopters.cancel[1]);
     while (adopters.crews) {
         struct crew *crew = adopters.crews;
         adopters.crews = crew->next;
@@ -325,5 +329,6 @@ void cordon_guests_adopt_stop(void)
             (void)pthread_join(crew->threads[--crew->count], NULL); /* it was started */
         free(crew);
     }
+    cordon_close(&adopters.cancel[0]);
     adopters.mustered = false;
 }

@@ -129,7 +129,7 @@ struct cordon_guest_item *cordon_guest_item_find_sought(const char *id, const ch
 bool cordon_guest_item_await(struct cordon_guest_item *item);
 void cordon_guests_settle(const char *tenant); /* all of the tenant's */
 int cordon_guest_say_sought(const struct cordon_guest_item *item, struct cordon_error *err);
-void cordon_guests_adopt_stop(void); /* `stopping` is set; waits for tries under way */
+void cordon_guests_adopt_stop(void); /* `stopping` is set; cancels tries under way */
 
 /* guests_network.c */
 /* Is what a new guest is to reach well-formed? Told before it is judged. */

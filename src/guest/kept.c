@@ -3,6 +3,7 @@
 #include "guest/kept.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define ADOPT_TRIES 3
 #define END_S 5
 #define ANSWER_MS 10000
+#define LOOK_US 100000u /* how often who waits sees whether he is cancelled: what he waits for has no descriptor */
 
 static struct cordon_guest_handle *new_handle(const char *id)
 {
@@ -45,16 +47,33 @@ static struct cordon_guest_handle *new_handle(const char *id)
     return NULL;
 }
 
-/* Until what `done` points to is true, or the guest is gone: 0, -ETIMEDOUT, -ESRCH. */
-static int wait_until(struct cordon_guest_handle *guest, const bool *done, int seconds)
+/* With the lock held: until something changed, or that time. */
+static void wait_for_change(struct cordon_guest_handle *guest, uint64_t until_us)
 {
-    struct timespec until;
+    const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000) * 1000};
+    (void)pthread_cond_timedwait(&guest->changed, &guest->lock, &until); /* what woke us is looked at by who waits */
+}
+
+static bool is_cancelled(int cancel_fd)
+{
+    struct pollfd peer = {.fd = cancel_fd, .events = POLLRDHUP};
+    return cancel_fd >= 0 && poll(&peer, 1, 0) > 0;
+}
+
+/* Until what `done` points to is true, or the guest is gone: 0, -ETIMEDOUT, -ECANCELED, -ESRCH. */
+static int wait_until(struct cordon_guest_handle *guest, const bool *done, int seconds, int cancel_fd)
+{
+    uint64_t now = cordon_now_us(), until_us = now + (uint64_t)seconds * 1000000;
     int r = 0;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until); /* can't fail */
-    until.tv_sec += seconds;
     (void)pthread_mutex_lock(&guest->lock); /* can't fail for a plain mutex */
-    while (!*done && !guest->gone && r == 0)
-        r = pthread_cond_timedwait(&guest->changed, &guest->lock, &until) == ETIMEDOUT ? -ETIMEDOUT : 0;
+    for (; !*done && !guest->gone && r == 0; now = cordon_now_us()) {
+        if (now >= until_us)
+            r = -ETIMEDOUT;
+        else if (is_cancelled(cancel_fd))
+            r = -ECANCELED;
+        else
+            wait_for_change(guest, cancel_fd >= 0 && now + LOOK_US < until_us ? now + LOOK_US : until_us);
+    }
     if (*done)
         r = 0;
     else if (guest->gone)
@@ -63,17 +82,18 @@ static int wait_until(struct cordon_guest_handle *guest, const bool *done, int s
     return r;
 }
 
-static int setup_s(const struct cordon_guest_handle *guest)
+/* Its agent's word. */
+static int wait_for_agent(struct cordon_guest_handle *guest, const bool *done, int cancel_fd, struct cordon_error *err)
 {
-    return guest->machine ? SETUP_MACHINE_S : SETUP_S;
-}
-
-static int say_late(struct cordon_guest_handle *guest, int r, struct cordon_error *err)
-{
+    int seconds = guest->machine ? SETUP_MACHINE_S : SETUP_S;
+    int r = wait_until(guest, done, seconds, cancel_fd);
     if (r == -ESRCH)
         return cordon_kept_say_gone(guest, err);
-    return cordon_fail(err, r, CORDON_ERROR_UNAVAILABLE, "the guest %s did not answer within %d s", guest->id,
-                       setup_s(guest));
+    if (r == -ECANCELED)
+        return cordon_fail(err, r, CORDON_ERROR_CANCELLED, "who asked for the guest %s left", guest->id);
+    return r == 0 ? 0
+                  : cordon_fail(err, r, CORDON_ERROR_UNAVAILABLE, "the guest %s did not answer within %d s", guest->id,
+                                seconds);
 }
 
 /* --- made, adopted --- */
@@ -95,9 +115,9 @@ static int set_up(struct cordon_guest_handle *guest, const struct cordon_guest_s
     cordon_buf_wipe(&fields); /* environment */
     if (r < 0)
         return r;
-    r = wait_until(guest, &guest->set_up, setup_s(guest));
+    r = wait_for_agent(guest, &guest->set_up, spec->cancel_fd, err);
     if (r < 0)
-        return say_late(guest, r, err);
+        return r;
     if (guest->failed.code < 0 && err)
         *err = guest->failed;
     return guest->failed.code;
@@ -113,12 +133,6 @@ static int attach(struct cordon_guest_handle *guest, const struct cordon_warden_
     guest->paused = guest->lease.paused;
     r = cordon_kept_dispatch_add(guest);
     return r < 0 ? cordon_fail_errno(err, r, "watch the guest %s", guest->id) : 0;
-}
-
-static int be_greeted(struct cordon_guest_handle *guest, struct cordon_error *err)
-{
-    int r = wait_until(guest, &guest->ready, setup_s(guest));
-    return r < 0 ? say_late(guest, r, err) : 0;
 }
 
 static void order_end(struct cordon_guest_handle *guest)
@@ -151,7 +165,7 @@ static int create_once(const struct cordon_guest_spec *spec, bool machine, struc
     guest->machine = machine;
     int r = attach(guest, &wanted, spec->cancel_fd, err);
     if (r == 0)
-        r = be_greeted(guest, err);
+        r = wait_for_agent(guest, &guest->ready, spec->cancel_fd, err);
     if (r == 0 && wanted.network)
         r = cordon_egress_open(guest->id, guest->lease.network, spec->egress, &guest->egress, err);
     if (r == 0)
@@ -195,7 +209,7 @@ static int send_notice(struct cordon_guest_handle *guest, bool paused, struct co
     return cordon_kept_send_frame(guest, CORDON_FRAME_CONTROL, 0, bytes, sizeof bytes, NULL, 0, err);
 }
 
-static int adopt_once(const char *id, bool machine, bool *woken, struct cordon_guest_handle **ret,
+static int adopt_once(const char *id, bool machine, int cancel_fd, bool *woken, struct cordon_guest_handle **ret,
                       struct cordon_error *err)
 {
     struct cordon_warden_acquire wanted = {.version = CORDON_WARDEN_VERSION,
@@ -213,14 +227,14 @@ static int adopt_once(const char *id, bool machine, bool *woken, struct cordon_g
         return cordon_fail_errno(err, -ENOMEM, "adopt a guest");
     guest->set_up = true;
     guest->machine = machine;
-    int r = attach(guest, &wanted, -1, err);
+    int r = attach(guest, &wanted, cancel_fd, err);
     if (r == 0 && machine && guest->paused) {
         cordon_kept_set_paused(guest, false, false); /* in this moment it reads */
         r = *woken ? 0 : -ETIMEDOUT;                 /* once more, and it greets */
         *woken = true;
     }
     if (r == 0)
-        r = be_greeted(guest, err);
+        r = wait_for_agent(guest, &guest->ready, cancel_fd, err);
     if (r == 0 && guest->lease.network[0] >= 0) /* until its rules are set again */
         r = cordon_egress_open(guest->id, guest->lease.network, &CORDON_EGRESS_POLICY_OFF, &guest->egress, err);
     if (r == 0)
@@ -237,14 +251,15 @@ static int adopt_once(const char *id, bool machine, bool *woken, struct cordon_g
  * It did not see that the one of before ended, so the first that it is given is ended for it to see, and it greets on
  * the next. One that was too slow to see that has another try. At last it is paused again: by its warden, where we
  * don't get that far. */
-static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret, struct cordon_error *err)
+static int adopt(const char *id, bool machine, int cancel_fd, struct cordon_guest_handle **ret,
+                 struct cordon_error *err)
 {
     static const struct timespec to_see_an_end = {.tv_nsec = 200000000};
     bool woken = false;
-    int r = adopt_once(id, machine, &woken, ret, err);
+    int r = adopt_once(id, machine, cancel_fd, &woken, ret, err);
     for (int tries = 1; machine && tries < ADOPT_TRIES && r == -ETIMEDOUT; tries++) {
         (void)nanosleep(&to_see_an_end, NULL); /* one cut short is made good by the next try */
-        r = adopt_once(id, machine, &woken, ret, err);
+        r = adopt_once(id, machine, cancel_fd, &woken, ret, err);
     }
     if (r < 0 || !woken)
         return r;
@@ -254,14 +269,14 @@ static int adopt(const char *id, bool machine, struct cordon_guest_handle **ret,
     return r;
 }
 
-int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)
+int cordon_kept_adopt(const char *id, int cancel_fd, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
-    return adopt(id, false, ret, err);
+    return adopt(id, false, cancel_fd, ret, err);
 }
 
-int cordon_kept_adopt_machine(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)
+int cordon_kept_adopt_machine(const char *id, int cancel_fd, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
-    return adopt(id, true, ret, err);
+    return adopt(id, true, cancel_fd, ret, err);
 }
 
 void cordon_kept_release(struct cordon_guest_handle *guest)
@@ -276,7 +291,7 @@ int cordon_kept_destroy(struct cordon_guest_handle *guest, struct cordon_error *
 {
     static const bool never = false;
     order_end(guest);
-    int r = wait_until(guest, &never, END_S);
+    int r = wait_until(guest, &never, END_S, -1);
     return r == -ESRCH
                ? 0
                : cordon_fail(err, -ETIMEDOUT, CORDON_ERROR_UNAVAILABLE,

@@ -111,11 +111,12 @@ int cordon_kept_stream_step(struct cordon_stream *stream, int timeout_ms, struct
 /* The functions of struct cordon_backend. */
 int cordon_kept_create(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
                        struct cordon_error *err);
-int cordon_kept_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err);
+int cordon_kept_adopt(const char *id, int cancel_fd, struct cordon_guest_handle **ret, struct cordon_error *err);
 /* The same for guests that are virtual machines. */
 int cordon_kept_create_machine(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
                                struct cordon_error *err);
-int cordon_kept_adopt_machine(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err);
+int cordon_kept_adopt_machine(const char *id, int cancel_fd, struct cordon_guest_handle **ret,
+                              struct cordon_error *err);
 void cordon_kept_release(struct cordon_guest_handle *guest);
 int cordon_kept_destroy(struct cordon_guest_handle *guest, struct cordon_error *err);
 int cordon_kept_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err);

@@ -191,6 +191,25 @@ def test_a_new_gateway_finds_its_guests_again(daemon, service):
         assert paused.exec(["echo", "again"])["stdout"] == "again\n"
 
 
+def test_a_service_that_is_silent_holds_up_neither_other_guests_nor_the_end(own, door, service):
+    before = there(door)
+    with Proxy(f"http://127.0.0.1:{door.port}", service.lists) as proxy:
+        daemon = own(**{**service.settings(proxy.url, door.key), "pool_max": 1, "pool_guest": 1})
+        far, near = (daemon.request("POST", "/v1/guests", {"backend": one}).json()["id"] for one in (service.backend, "local"))
+        proxy.how = "hold"
+        os.kill(daemon.role("gateway"), signal.SIGKILL)
+        assert daemon.wait_ready()
+        assert host.wait_for(lambda: any(re.search(service.lists, " ".join(request[:2])) for request in proxy.requests), 60)
+        command = {"command": ["true"]}
+        assert host.wait_for(lambda: daemon.request("POST", f"/v1/guests/{near}/exec", command).status == 200, 60), daemon.log()
+        assert daemon.request("POST", f"/v1/guests/{far}/exec", command).status == 503
+        daemon.stop()
+        assert "did not stop in time" not in daemon.log(), daemon.log()
+        proxy.released.set()
+    for left in there(door) - before:
+        assert door.request("DELETE", f"/v1/guests/{left}").status in (200, 204)
+
+
 def test_what_a_service_refuses_is_an_error_and_leaves_nothing(daemon, proxy, door, service):
     before = there(door)
     for how in ("status_401", "status_429", "cut", "garbage", "wrong_json"):

@@ -14,9 +14,10 @@
 #define UNUSED __attribute__((unused))
 
 STUB(cordon_kept_create, const struct cordon_guest_spec *s UNUSED, struct cordon_guest_handle **ret UNUSED, ERR)
-STUB(cordon_kept_adopt, const char *id UNUSED, struct cordon_guest_handle **ret UNUSED, ERR)
+STUB(cordon_kept_adopt, const char *id UNUSED, int cancel_fd UNUSED, struct cordon_guest_handle **ret UNUSED, ERR)
 STUB(cordon_kept_create_machine, const struct cordon_guest_spec *s UNUSED, struct cordon_guest_handle **ret UNUSED, ERR)
-STUB(cordon_kept_adopt_machine, const char *id UNUSED, struct cordon_guest_handle **ret UNUSED, ERR)
+STUB(cordon_kept_adopt_machine, const char *id UNUSED, int cancel_fd UNUSED, struct cordon_guest_handle **ret UNUSED,
+     ERR)
 STUB(cordon_kept_destroy, GUEST, ERR)
 STUB(cordon_kept_pause, GUEST, enum cordon_pause how UNUSED, ERR)
 STUB(cordon_kept_resume, GUEST, ERR)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Guests are found again after a restart: one whose backend is not reached is no tombstone; and those that do not
- * answer, however many, delay neither the others nor who asks for others, nor the daemon's start. The backends
+ * answer, however many, delay neither the others nor who asks for others, nor the daemon's start or end. The backends
  * and the registry are the test's own. */
 #include <errno.h>
 #include <poll.h>
@@ -36,28 +36,30 @@ struct cordon_guest_handle {
 
 static struct cordon_error err;
 static struct cordon_guest_handle running = {false}, standing = {true};
-static atomic_bool reached;       /* the service of `fails` */
-static atomic_int tries, hanging; /* of `fails`; of all that hang */
+static atomic_bool reached;                  /* the service of `fails` */
+static atomic_int tries, hanging, cancelled; /* of `fails`; of all that hang */
 static atomic_int destroyed;
 static int release_fd = -1; /* readable: "hangs" fail */
-static int end_fd = -1;     /* readable: all that hang do */
 
-static int hang(int release, struct cordon_error *e)
+static int hang(int cancel_fd, int release, struct cordon_error *e)
 {
-    struct pollfd fds[] = {{.fd = end_fd, .events = POLLIN}, {.fd = release, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = cancel_fd, .events = POLLRDHUP}, {.fd = release, .events = POLLIN}};
     atomic_fetch_add(&hanging, 1);
     (void)poll(fds, 2, -1);
-    return cordon_fail(e, -ETIMEDOUT, CORDON_ERROR_INFRASTRUCTURE, "the service did not answer");
+    if (!fds[0].revents)
+        return cordon_fail(e, -ETIMEDOUT, CORDON_ERROR_INFRASTRUCTURE, "the service did not answer");
+    atomic_fetch_add(&cancelled, 1);
+    return cordon_fail(e, -ECANCELED, CORDON_ERROR_CANCELLED, "cancelled");
 }
 
-static int adopt_silent(const char *id, struct cordon_guest_handle **ret, struct cordon_error *e)
+static int adopt_silent(const char *id, int cancel_fd, struct cordon_guest_handle **ret, struct cordon_error *e)
 {
-    return hang(-1, e);
+    return hang(cancel_fd, -1, e);
 }
 
 /* By the id. "late": found when it is released; "hangs": until it is released; "again": fails at once, and hangs for
  * good when it is tried again. */
-static int adopt_local(const char *id, struct cordon_guest_handle **ret, struct cordon_error *e)
+static int adopt_local(const char *id, int cancel_fd, struct cordon_guest_handle **ret, struct cordon_error *e)
 {
     static atomic_int seen[10];
     if (strcmp(id, gone) == 0)
@@ -67,9 +69,9 @@ static int adopt_local(const char *id, struct cordon_guest_handle **ret, struct 
     if (strncmp(id + 4, "again", 5) == 0 && atomic_fetch_add(&seen[id[19] - '0'], 1) == 0)
         return cordon_fail(e, -ETIMEDOUT, CORDON_ERROR_INFRASTRUCTURE, "not yet");
     if (strncmp(id + 4, "again", 5) == 0 || strncmp(id + 4, "hangs", 5) == 0)
-        return hang(id[4] == 'h' ? release_fd : -1, e);
+        return hang(cancel_fd, id[4] == 'h' ? release_fd : -1, e);
     if (strcmp(id, given_up) == 0)
-        (void)hang(release_fd, NULL);
+        (void)hang(cancel_fd, release_fd, NULL);
     *ret = strncmp(id + 4, "stands", 6) == 0 ? &standing : &running;
     return 0;
 }
@@ -123,19 +125,16 @@ static void begin(const struct own_row *rows)
 {
     static const struct cordon_backend *const backends[] = {&local, &silent, NULL};
     release_fd = eventfd(0, EFD_CLOEXEC);
-    end_fd = eventfd(0, EFD_CLOEXEC);
-    assert_true(release_fd >= 0 && end_fd >= 0);
-    hanging = destroyed = 0;
+    assert_true(release_fd >= 0);
+    hanging = cancelled = destroyed = 0;
     registry = own_registry(rows);
     own_guests_start(backends, &registry);
 }
 
 static void end(void)
 {
-    assert_int_equal(eventfd_write(end_fd, 1), 0);
-    own_guests_stop();
-    assert_int_equal(close(release_fd), 0);
-    assert_int_equal(close(end_fd), 0);
+    own_guests_stop(); /* which returns, though some hang */
+    cordon_close(&release_fd);
 }
 
 static void reach(atomic_int *count, int wanted)
@@ -187,6 +186,8 @@ static void use_soon(const char *id)
 }
 
 /* --- the tests --- */
+
+static const struct own_row silent_ones[] = {NINE("abcd000000000silent", SILENT), {NULL, NULL}};
 
 /* Silent ones that would hold all threads of all backends. */
 static const struct own_row mixed[] = {
@@ -324,6 +325,17 @@ static void who_asks_waits_for_his_own_and_once(void **state)
     end();
 }
 
+static void the_end_cancels_what_hangs(void **state)
+{
+    (void)state;
+    begin(silent_ones);
+    cordon_guests_adopt();
+    reach(&hanging, ADOPTERS);
+    end();
+    assert_int_equal(atomic_load(&hanging), ADOPTERS); /* not the one beyond: it is bounded */
+    assert_int_equal(atomic_load(&cancelled), ADOPTERS);
+}
+
 /* Stacks of 128 TiB: there are not that many addresses. */
 static void without_a_thread_it_is_begun_later(void **state)
 {
@@ -393,6 +405,7 @@ int main(void)
         cmocka_unit_test(one_that_hangs_can_be_given_up),
         cmocka_unit_test(the_untried_come_first),
         cmocka_unit_test(who_asks_waits_for_his_own_and_once),
+        cmocka_unit_test(the_end_cancels_what_hangs),
         cmocka_unit_test(without_a_thread_it_is_begun_later),
         cmocka_unit_test(the_condition_that_is_found_counts),
     };

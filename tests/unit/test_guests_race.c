@@ -53,7 +53,7 @@ static int create(const struct cordon_guest_spec *spec, struct cordon_guest_hand
     return take_handle(ret);
 }
 
-static int adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *e)
+static int adopt(const char *id, int cancel_fd, struct cordon_guest_handle **ret, struct cordon_error *e)
 {
     to_destroy = id;
     return take_handle(ret);

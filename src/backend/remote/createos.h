@@ -43,7 +43,7 @@ bool cordon_createos_id_ok(const char *id);
 /* It has ended, or is about to, by its status. */
 bool cordon_createos_gone(const char *status);
 /* The living sandbox of that name: its id and status. -ENOENT, GONE: there is none. */
-int cordon_createos_named(const char *name, uint64_t deadline_us, char id[80], char status[24],
+int cordon_createos_named(const char *name, uint64_t deadline_us, int cancel_fd, char id[80], char status[24],
                           struct cordon_error *err);
 /* One of that name may have been made, or may yet be: ended when it is seen in the next half hour. createos_lost.c */
 void cordon_createos_lost_add(const char *name);

@@ -165,7 +165,7 @@ static int look_through(const struct cordon_value *data, const char *name, char 
     return 0;
 }
 
-int cordon_createos_named(const char *name, uint64_t deadline_us, char id[80], char status[24],
+int cordon_createos_named(const char *name, uint64_t deadline_us, int cancel_fd, char id[80], char status[24],
                           struct cordon_error *err)
 {
     char path[80];
@@ -177,7 +177,7 @@ int cordon_createos_named(const char *name, uint64_t deadline_us, char id[80], c
         struct cordon_http_call call = {.method = "GET",
                                         .deadline_us = deadline_us,
                                         .answer_max = VIEWS_MAX,
-                                        .cancel_fd = -1,
+                                        .cancel_fd = cancel_fd,
                                         .retry = CORDON_HTTP_RETRY_SAFE};
         (void)snprintf(path, sizeof path, "/v1/sandboxes?limit=%d&offset=%u", PAGE, page * PAGE); /* fits */
         r = cordon_createos_ask(&call, path, "looking for a sandbox", &answer, &data, err);
@@ -194,7 +194,7 @@ int cordon_createos_named(const char *name, uint64_t deadline_us, char id[80], c
 static void find_lost(const char *name, char id[80])
 {
     char status[24];
-    if (cordon_createos_named(name, cordon_now_us() + LOST_US, id, status, NULL) == 0)
+    if (cordon_createos_named(name, cordon_now_us() + LOST_US, -1, id, status, NULL) == 0)
         return;
     *id = '\0';
     cordon_createos_lost_add(name);

@@ -198,21 +198,22 @@ int cordon_createos_guest_create(const struct cordon_guest_spec *spec, struct co
 }
 
 /* The sandbox's id and status, by the guest's id. */
-static int find(const char *guest, char id[80], char status[24], struct cordon_error *err)
+static int find(const char *guest, int cancel_fd, char id[80], char status[24], struct cordon_error *err)
 {
     char name[23];
     name_of(guest, name);
-    return cordon_createos_named(name, cordon_now_us() + FIND_US, id, status, err);
+    return cordon_createos_named(name, cordon_now_us() + FIND_US, cancel_fd, id, status, err);
 }
 
-int cordon_createos_guest_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)
+int cordon_createos_guest_adopt(const char *id, int cancel_fd, struct cordon_guest_handle **ret,
+                                struct cordon_error *err)
 {
     char status[24] = "";
     struct cordon_guest_handle *guest;
     int r = new_handle(&guest, err);
     if (r < 0)
         return r;
-    r = find(id, guest->id, status, err);
+    r = find(id, cancel_fd, guest->id, status, err);
     if (strcmp(status, "paused") == 0 || strcmp(status, "pausing") == 0)
         cordon_remote_kept_set(&guest->kept, CORDON_GUEST_IS_PAUSED);
     if (r == 0)

@@ -47,7 +47,8 @@ struct cordon_stream {
 /* createos_guest.c */
 int cordon_createos_guest_create(const struct cordon_guest_spec *spec, struct cordon_guest_handle **ret,
                                  struct cordon_error *err);
-int cordon_createos_guest_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err);
+int cordon_createos_guest_adopt(const char *id, int cancel_fd, struct cordon_guest_handle **ret,
+                                struct cordon_error *err);
 void cordon_createos_guest_release(struct cordon_guest_handle *guest);
 int cordon_createos_guest_destroy(struct cordon_guest_handle *guest, struct cordon_error *err);
 int cordon_createos_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err);

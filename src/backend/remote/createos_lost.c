@@ -48,7 +48,7 @@ static void give_up(const char *name, const char *why)
 static int look(const char *name, struct cordon_error *err)
 {
     char id[80], status[24];
-    int r = cordon_createos_named(name, cordon_now_us() + CALL_US, id, status, err);
+    int r = cordon_createos_named(name, cordon_now_us() + CALL_US, -1, id, status, err);
     if (r == 0)
         r = cordon_createos_kill(id, cordon_now_us() + CALL_US, -1, err);
     if (r == 0)

@@ -38,8 +38,8 @@ static uint64_t life_s(const struct cordon_e2b_kind *kind)
 
 /* What follows its id in the path, and the body; the status is the caller's to judge. */
 static int about(const struct cordon_e2b_kind *kind, const struct cordon_e2b_box *box, const char *method,
-                 const char *rest, const char *body, uint64_t patience_us, struct cordon_http_answer *answer,
-                 struct cordon_error *err)
+                 const char *rest, const char *body, uint64_t patience_us, int cancel_fd,
+                 struct cordon_http_answer *answer, struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], path[160];
     struct cordon_remote_headers headers;
@@ -47,6 +47,7 @@ static int about(const struct cordon_e2b_kind *kind, const struct cordon_e2b_box
     struct cordon_http_call call = cordon_e2b_api_call(kind, method, path, url, &headers);
     call.body = (struct cordon_bytes){body, body ? strlen(body) : 0};
     call.deadline_us = cordon_now_us() + patience_us;
+    call.cancel_fd = cancel_fd;
     call.retry = CORDON_HTTP_RETRY_SAFE; /* all of these may come twice */
     return cordon_http_exchange(&call, answer, err);
 }
@@ -66,7 +67,7 @@ static int ask_state(struct cordon_guest_handle *guest, char to[32])
     struct cordon_http_answer answer = {0};
     struct cordon_value root;
     struct cordon_e2b_box box = cordon_e2b_guest_box(guest, false);
-    int r = about(guest->kind, &box, "GET", "", NULL, CALL_US, &answer, NULL);
+    int r = about(guest->kind, &box, "GET", "", NULL, CALL_US, -1, &answer, NULL);
     *to = '\0';
     if (r == 0 && answer.status == 200 &&
         cordon_value_parse(answer.body.data ? answer.body.data : "", answer.body.size, &root, NULL) == 0)
@@ -105,7 +106,7 @@ void cordon_e2b_guest_renew(struct cordon_remote_kept *kept)
     struct cordon_guest_handle *guest = (struct cordon_guest_handle *)kept; /* its first member */
     struct cordon_e2b_box box = cordon_e2b_guest_box(guest, false);
     (void)snprintf(body, sizeof body, "{\"timeout\":%llu}", (unsigned long long)life_s(guest->kind)); /* fits */
-    int r = about(guest->kind, &box, "POST", "/timeout", body, CALL_US, &answer, &err);
+    int r = about(guest->kind, &box, "POST", "/timeout", body, CALL_US, -1, &answer, &err);
     if (r == 0 && (answer.status == 404 || answer.status == 409))
         not_renewed(kept);
     else if (r == 0 && answer.status / 100 != 2)
@@ -210,7 +211,7 @@ static bool is_of(const struct cordon_value *row, const char *id)
 }
 
 /* The sandbox's id, by the guest's. */
-static int find(const struct cordon_e2b_kind *kind, const char *id, struct cordon_e2b_box *box,
+static int find(const struct cordon_e2b_kind *kind, const char *id, int cancel_fd, struct cordon_e2b_box *box,
                 struct cordon_error *err)
 {
     char url[CORDON_E2B_URL], path[128];
@@ -220,6 +221,7 @@ static int find(const struct cordon_e2b_kind *kind, const char *id, struct cordo
     (void)snprintf(path, sizeof path, "/v2/sandboxes?metadata=guest%%3D%.40s&state=running%%2Cpaused", id); /* fits */
     struct cordon_http_call call = cordon_e2b_api_call(kind, "GET", path, url, &headers);
     call.deadline_us = cordon_now_us() + CALL_US;
+    call.cancel_fd = cancel_fd;
     call.retry = CORDON_HTTP_RETRY_SAFE;
     int r = cordon_http_exchange(&call, &answer, err);
     *box->id = '\0';
@@ -243,8 +245,8 @@ static int find(const struct cordon_e2b_kind *kind, const char *id, struct cordo
     return r;
 }
 
-int cordon_e2b_guest_adopt(struct cordon_e2b_kind *kind, const char *id, struct cordon_guest_handle **ret,
-                           struct cordon_error *err)
+int cordon_e2b_guest_adopt(struct cordon_e2b_kind *kind, const char *id, int cancel_fd,
+                           struct cordon_guest_handle **ret, struct cordon_error *err)
 {
     char state[32] = "";
     struct cordon_http_answer answer = {0};
@@ -253,9 +255,9 @@ int cordon_e2b_guest_adopt(struct cordon_e2b_kind *kind, const char *id, struct 
     int r = new_handle(kind, &guest, err);
     if (r < 0)
         return r;
-    r = find(kind, id, &guest->box, err);
+    r = find(kind, id, cancel_fd, &guest->box, err);
     if (r == 0)
-        r = about(kind, &guest->box, "GET", "", NULL, CALL_US, &answer, err);
+        r = about(kind, &guest->box, "GET", "", NULL, CALL_US, cancel_fd, &answer, err);
     if (r == 0 && answer.status != 200)
         r = refused(kind, "asking for a sandbox", &answer, err);
     if (r == 0)
@@ -289,7 +291,7 @@ static int call_pause(struct cordon_remote_kept *kept, struct cordon_error *err)
     struct cordon_http_answer answer;
     struct cordon_guest_handle *guest = (struct cordon_guest_handle *)kept; /* its first member */
     struct cordon_e2b_box box = cordon_e2b_guest_box(guest, false);
-    int r = about(guest->kind, &box, "POST", "/pause", "{}", PAUSE_US, &answer, err);
+    int r = about(guest->kind, &box, "POST", "/pause", "{}", PAUSE_US, -1, &answer, err);
     if (r == 0 && answer.status / 100 != 2 && answer.status != 409) /* 409: it is */
         r = refused(guest->kind, "pausing a sandbox", &answer, err);
     cordon_buf_done(&answer.body);
@@ -309,7 +311,7 @@ int cordon_e2b_guest_resume(struct cordon_guest_handle *guest, struct cordon_err
     struct cordon_http_answer answer;
     struct cordon_e2b_box box = cordon_e2b_guest_box(guest, false);
     (void)snprintf(body, sizeof body, "{\"timeout\":%llu}", (unsigned long long)life_s(guest->kind)); /* fits */
-    int r = about(guest->kind, &box, "POST", "/connect", body, PAUSE_US, &answer, err);
+    int r = about(guest->kind, &box, "POST", "/connect", body, PAUSE_US, -1, &answer, err);
     if (r == 0 && answer.status / 100 != 2)
         r = refused(guest->kind, "resuming a sandbox", &answer, err);
     if (r == 0)

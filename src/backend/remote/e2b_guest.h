@@ -22,8 +22,8 @@ struct cordon_e2b_box cordon_e2b_guest_box(struct cordon_guest_handle *guest, bo
 
 int cordon_e2b_guest_create(struct cordon_e2b_kind *kind, const struct cordon_guest_spec *spec,
                             struct cordon_guest_handle **ret, struct cordon_error *err);
-int cordon_e2b_guest_adopt(struct cordon_e2b_kind *kind, const char *id, struct cordon_guest_handle **ret,
-                           struct cordon_error *err);
+int cordon_e2b_guest_adopt(struct cordon_e2b_kind *kind, const char *id, int cancel_fd,
+                           struct cordon_guest_handle **ret, struct cordon_error *err);
 void cordon_e2b_guest_release(struct cordon_guest_handle *guest);
 int cordon_e2b_guest_destroy(struct cordon_guest_handle *guest, struct cordon_error *err);
 int cordon_e2b_guest_pause(struct cordon_guest_handle *guest, enum cordon_pause how, struct cordon_error *err);

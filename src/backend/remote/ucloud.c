@@ -91,9 +91,9 @@ static int guest_create(const struct cordon_guest_spec *spec, struct cordon_gues
     return cordon_e2b_guest_create(&cordon_e2b_ucloud_kind, spec, ret, err);
 }
 
-static int guest_adopt(const char *id, struct cordon_guest_handle **ret, struct cordon_error *err)
+static int guest_adopt(const char *id, int cancel_fd, struct cordon_guest_handle **ret, struct cordon_error *err)
 {
-    return cordon_e2b_guest_adopt(&cordon_e2b_ucloud_kind, id, ret, err);
+    return cordon_e2b_guest_adopt(&cordon_e2b_ucloud_kind, id, cancel_fd, ret, err);
 }
 
 static void shutdown(void)
