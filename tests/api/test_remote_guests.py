@@ -358,6 +358,12 @@ def test_ucloud_looks_from_inside_whether_there_is_a_network(own, door, proxy):
     for _ in range(2):
         Guest(daemon, backend="ucloud_agent_sandbox").close()
     assert sum(b"connect_ex" in body for _, _, _, body in proxy.requests) == 1, "once in ten minutes"
+    admin = Client(daemon.port, daemon.create_key("--scope", "admin"))
+    answer = admin.request("POST", "/v1/admin/test", {"backend": "ucloud_agent_sandbox", "values": {"CORDON_UCLOUD_SANDBOX_TEMPLATE": "base"}})
+    assert answer.status == 200 and answer.json()["passed"], answer
+    assert sum(b"connect_ex" in body for _, _, _, body in proxy.requests) == 2, "a trial's settings are others"
+    Guest(daemon, backend="ucloud_agent_sandbox").close()
+    assert sum(b"connect_ex" in body for _, _, _, body in proxy.requests) == 3, "and what it found is not for these"
 
 
 @of(E2B)
