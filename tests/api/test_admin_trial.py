@@ -212,3 +212,31 @@ def test_a_stored_secret_stays_where_it_was_stored_for(daemon, manager):
         assert daemon.request("POST", TEST, {"backend": "self_managed"}).status == 200  # its own address
     finally:
         assert change({"CORDON_SELF_MANAGED_ENDPOINT": None, "CORDON_SELF_MANAGED_TOKEN": None}).status == 200
+
+
+WHERE = [
+    ("self_managed", "SELF_MANAGED_TOKEN", ("SELF_MANAGED_ENDPOINT=http://127.0.0.1:9",)),
+    ("ssh", "SSH_PASSWORD", ("SSH_HOST=other.test", "SSH_PORT=2222")),
+    ("e2b", "E2B_API_KEY", ("E2B_SERVICE_DOMAIN=other.test", "E2B_API_URL=https://other.test", "E2B_SANDBOX_URL=https://other.test")),
+    ("ucloud_agent_sandbox", "UCLOUD_SANDBOX_API_KEY",
+     ("UCLOUD_SANDBOX_REGION=other", "UCLOUD_SANDBOX_DOMAIN=other.test", "UCLOUD_SANDBOX_API_URL=https://other.test",
+      "UCLOUD_SANDBOX_URL=https://other.test")),
+    ("createos", "CREATEOS_API_KEY", ("CREATEOS_BASE_URL=https://other.test",)),
+    ("tenki", "TENKI_API_KEY", ("TENKI_API_URL=https://other.test",)),
+    *(("aliyun_codeinterpreter", secret,
+       ("AGENTRUN_ACCOUNT_ID=7", "AGENTRUN_REGION=cn-beijing", "AGENTRUN_DATA_ENDPOINT=https://other.test"))
+      for secret in ("AGENTRUN_ACCESS_KEY_SECRET", "AGENTRUN_SECURITY_TOKEN")),
+]
+
+
+@pytest.mark.parametrize("backend, secret, places", WHERE, ids=[row[1] for row in WHERE])
+def test_each_part_of_an_address_counts(daemon, backend, secret, places):
+    name = "CORDON_" + secret
+    assert daemon.request("PUT", "/v1/admin/settings", {"values": {name: "e2b_stored"}}).status == 200
+    try:
+        for place in places:
+            setting, value = place.split("=", 1)
+            refused = daemon.request("POST", TEST, {"backend": backend, "values": {"CORDON_" + setting: value}})
+            assert refused.status == 400 and name in refused.error()[1], (place, refused)
+    finally:
+        assert daemon.request("PUT", "/v1/admin/settings", {"values": {name: None}}).status == 200

@@ -423,6 +423,9 @@ static int configured(struct cordon_error *err)
         return cordon_remote_unset(&service, "Access key ID must start with LTAI (CORDON_AGENTRUN_ACCESS_KEY_ID)", err);
     if (!*cordon_remote_text(CORDON_SET_AGENTRUN_ACCOUNT_ID))
         return cordon_remote_unset(&service, "Account ID is required (CORDON_AGENTRUN_ACCOUNT_ID)", err);
+    const char *account = cordon_remote_text(CORDON_SET_AGENTRUN_ACCOUNT_ID);
+    if (account[strspn(account, "0123456789")]) /* it is the front of a host's name */
+        return cordon_remote_unset(&service, "Account ID must be a number (CORDON_AGENTRUN_ACCOUNT_ID)", err);
     if (!known_region(cordon_remote_text(CORDON_SET_AGENTRUN_REGION)))
         return cordon_remote_unset(&service,
                                    "region must be one of cn-hangzhou, cn-beijing, cn-shanghai, cn-shenzhen, "
