@@ -6,6 +6,8 @@
 #include "core/settings.h"
 #include "http/reader.h"
 
+#define CORDON_DAEMON_ANSWER_S 10u /* one that fails at each start keeps its socket, and says nothing there */
+
 /* A connected socket; -ENOENT (err untouched) when no daemon answers there, or none can be reached in the usual state
  * folder; else an error. Who answers must be root or ourselves. */
 int cordon_daemon_connect(const struct cordon_settings *settings, struct cordon_error *err);

@@ -186,7 +186,7 @@ static int ask_address(const struct cordon_settings *settings, struct address *t
 {
     struct cordon_http_reader http = CORDON_HTTP_READER_INIT(8u << 20);
     struct cordon_value object, list, key, row;
-    cordon_autoclose int fd = cordon_daemon_connect(settings, err);
+    cordon_autoclose int fd = cordon_daemon_connect_within(settings, CORDON_DAEMON_ANSWER_S, err);
     if (fd < 0)
         return 0; /* a link can be made without it */
     int r = cordon_daemon_get(fd, "/v1/admin/settings", &http, err);

@@ -124,3 +124,16 @@ def test_a_gateway_that_is_started_again_has_it(daemon):
     assert host.wait_for(lambda: daemon.role("gateway") not in (None, before) and daemon.wait_ready())
     assert rows(daemon)["CORDON_SSH_PASSWORD"]["stored"] and rows(daemon)["CORDON_SECRET_KEY"]["source"] == "environment"
     assert KEY.encode() not in environment_of(daemon.role("gateway"))
+
+
+def test_a_setting_is_forgotten_where_the_daemon_can_not_open_it(nothing_left):
+    """Its key was lost while it runs: what helps then must not need the key."""
+    with Daemon(**QUIET) as daemon:
+        daemon.key = daemon.create_key("--scope", "admin")
+        assert daemon.request("PUT", "/v1/admin/settings", {"values": {"CORDON_SSH_PASSWORD": "sealed"}}).status == 200
+        os.unlink(os.path.join(daemon.state, "secret.key"))
+        done = cli("config", "unset", "CORDON_SSH_PASSWORD", env={"CORDON_STATE": daemon.state})
+        assert done.status == 0 and "the daemon did not forget it" in done.errors, done
+        daemon.stop()
+        daemon.start()
+        assert daemon.run("print('starts')")["stdout"] == "starts\n"
