@@ -162,7 +162,12 @@ static int forget(struct cordon_http_request *request, const char *id, struct co
     const char *who = request->sees_all ? cordon_admin_who(request) : *request->subject ? request->subject : "local";
     const struct cordon_audit_entry entry = {
         .who = who, .action = "guest.forget", .subject = id, .before = "", .after = ""};
-    int r = cordon_audit_add(doors->store, &entry, err);
+    struct cordon_guest_info *info = NULL;
+    int r = cordon_guests_info(cordon_guest_viewer(request), id, &info, err);
+    bool gone = r >= 0 && info->condition == CORDON_GUEST_IS_GONE; /* then there is nothing to give up, nor to record */
+    cordon_guest_info_free(info);
+    if (r >= 0 && !gone)
+        r = cordon_audit_add(doors->store, &entry, err);
     if (r >= 0)
         r = cordon_guests_forget(cordon_guest_viewer(request), id, NULL, err);
     return r < 0 ? r : cordon_guest_reply_now(request, id, err);
