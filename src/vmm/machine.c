@@ -156,11 +156,13 @@ static int wait_channel(struct cordon_machine *machine, uint64_t until_us)
  * A kernel under emulation can lose its clock while it starts: it measures its timer for 100 ms, and where the host
  * lets QEMU wait for as long just then, it finds the timer too slow and does without. It has no other here, and halts
  * for ever at its first wait. So its CPU is looked at; a boot that goes on, however slowly, is not found halted each
- * time.
+ * time. (Hardware keeps a clock, and there QEMU tells of a CPU that waits for its disk that it is halted.)
  */
 static int wait_first_word(struct cordon_machine *machine, uint64_t until_us)
 {
     const uint64_t pause_us = machine->start.boot_us / LOOKS;
+    if (machine->start.accel != CORDON_VMM_TCG)
+        return wait_channel(machine, until_us);
     unsigned halts = 0;
     int r = 0;
     for (uint64_t now; r == 0 && (now = cordon_now_us()) < until_us;) {
