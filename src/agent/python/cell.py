@@ -499,8 +499,10 @@ def wait_for_frame():
     if header[0] == SYNC:
         state.early = False  # it was for a cell that has ended
     payload = read_exactly(int.from_bytes(header[4:], "little"))
-    if header[0] == SOURCE and state.early and not select.select([channel], [], [], 0)[0]:
-        state.early = False  # what had come was this, and no cell
+    if header[0] == SOURCE and state.early:
+        state.early = False  # what had come was this, unless there is more: one that comes meanwhile sets it itself
+        if select.select([channel], [], [], 0)[0]:
+            state.early = True
     return header[0], payload
 
 
