@@ -171,20 +171,42 @@ static void keep_tombstone(struct cordon_guest_item *item)
     shorten_notes(item);
 }
 
+static size_t gone_of(const char *tenant, struct cordon_guest_item **to)
+{
+    size_t count = 0;
+    for (struct cordon_guest_item *item = cordon_guests.first; item; item = item->next) {
+        if (!item->gone || item->surplus || (tenant && strcmp(item->tenant, tenant) != 0))
+            continue;
+        if (to)
+            to[count] = item;
+        count++;
+    }
+    return count;
+}
+
+static int by_tenant_and_end(const void *a, const void *b)
+{
+    const struct cordon_guest_item *one = *(struct cordon_guest_item *const *)a;
+    const struct cordon_guest_item *other = *(struct cordon_guest_item *const *)b;
+    int order = strcmp(one->tenant, other->tenant);
+    return order ? order : (one->gone_us > other->gone_us) - (one->gone_us < other->gone_us);
+}
+
 void cordon_guests_bound_tombstones(const char *tenant)
 {
-    int64_t most = cordon_settings_int(cordon_guests.settings, CORDON_DOOR_NATIVE, CORDON_SET_KEY_TOMBSTONES);
-    int64_t count = 0;
-    struct cordon_guest_item *first = NULL;
-    for (struct cordon_guest_item *item = cordon_guests.first; item; item = item->next) {
-        if (!item->gone || item->surplus || strcmp(item->tenant, tenant) != 0)
-            continue;
-        count++;
-        if (!first || item->gone_us < first->gone_us)
-            first = item;
+    size_t most = (size_t)cordon_settings_int(cordon_guests.settings, CORDON_DOOR_NATIVE, CORDON_SET_KEY_TOMBSTONES);
+    size_t count = gone_of(tenant, NULL), kept = 0;
+    struct cordon_guest_item **items = count > most ? calloc(count, sizeof(*items)) : NULL;
+    if (!items) /* without memory, the next end tries again */
+        return;
+    count = gone_of(tenant, items);
+    qsort(items, count, sizeof(*items), by_tenant_and_end);
+    for (size_t i = count; i-- > 0;) {
+        bool another = i + 1 == count || strcmp(items[i]->tenant, items[i + 1]->tenant) != 0;
+        kept = another ? 1 : kept + 1;
+        items[i]->surplus = kept > most;
     }
-    if (count > most)
-        first->surplus = true; /* one at a time, since they come so */
+    free(items);
 }
 
 void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason)
@@ -263,8 +285,8 @@ int cordon_guest_pin_any(const char *tenant, const char *id, struct cordon_guest
 void cordon_guest_unpin(struct cordon_guest_item *item)
 {
     struct cordon_guest_handle *handle = NULL;
-    const struct cordon_backend *backend = item->backend;
     cordon_guests_lock();
+    const struct cordon_backend *backend = item->backend; /* of one that was just found again, it is new */
     if (--item->uses == 0 && item->gone) {
         handle = item->handle;
         item->handle = NULL;
@@ -470,11 +492,8 @@ static void take_row(void *context, const char *id, const char *record, size_t s
     }
     struct cordon_guest_item *item =
         strlen(id) == CORDON_GUEST_ID - 1 ? cordon_guest_record_read(id, record, size) : NULL;
-    if (!item)
-        return;
-    cordon_guest_item_enter(item);
-    if (item->gone)
-        cordon_guests_bound_tombstones(item->tenant);
+    if (item)
+        cordon_guest_item_enter(item);
 }
 
 int cordon_guests_setup(const struct cordon_settings *settings, const struct cordon_guest_registry *registry,
@@ -484,6 +503,8 @@ int cordon_guests_setup(const struct cordon_settings *settings, const struct cor
     cordon_guests.registry = registry;
     cordon_guests_lock();
     int r = registry ? registry->each(registry->context, take_row, NULL, err) : 0;
+    if (r == 0)
+        cordon_guests_bound_tombstones(NULL);
     int node = r < 0 ? 0 : take_node();
     cordon_guests_unlock();
     if (r == 0 && node < 0)

@@ -117,7 +117,8 @@ void cordon_guest_unpin(struct cordon_guest_item *item); /* takes the lock */
 int cordon_guest_say_gone(const struct cordon_guest_item *item, struct cordon_error *err);
 /* Marks it gone, once. The registry is told by cordon_guest_save, without the lock. */
 void cordon_guest_item_end(struct cordon_guest_item *item, const char *cause, const char *reason);
-/* One more of that key is gone: if they are too many, the first of them is to be forgotten, by the watcher. */
+/* Where more of that key (NULL: of any) are gone than are to be remembered, those that ended first are to be forgotten,
+ * by the watcher. */
 void cordon_guests_bound_tombstones(const char *tenant);
 /* What its service calls it, by its handle. */
 void cordon_guest_item_remote(struct cordon_guest_item *item);

@@ -167,7 +167,7 @@ static int64_t do_all(void)
 static const char *why_gone(const struct cordon_guest_item *item)
 {
     const struct cordon_backend *backend = item->backend;
-    const char *why = backend->guest_why_gone ? backend->guest_why_gone(item->handle) : NULL;
+    const char *why = CORDON_GUEST_HAS(backend, guest_why_gone) ? backend->guest_why_gone(item->handle) : NULL;
     return why ? why : "its processes ended by themselves or were killed from outside";
 }
 
