@@ -325,9 +325,9 @@ static void done(struct gateway *self)
     cordon_http_server_stop(self->server, STOP_GRACE_MS);
     cordon_executor_manager_done();
     cordon_guests_done();
-    cordon_registry_shutdown();
-    if (self->doors.store)
+    if (self->doors.store) /* before what may wait for a service until we are killed */
         cordon_door_flush(&self->doors);
+    cordon_registry_shutdown();
     cordon_plugins_stop();
     cordon_backend_teardown();
     cordon_store_close(self->doors.store);

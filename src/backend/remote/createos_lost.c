@@ -8,10 +8,12 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "backend/remote/createos.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 
 #define MOST 256u
@@ -32,9 +34,10 @@ static struct {
     pthread_cond_t changed;
     pthread_t thread;
     bool started, stopping;
+    int cancel[2]; /* sockets: the second is closed to break off a call under way */
     struct lost items[MOST];
     size_t count;
-} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .cancel = {-1, -1}};
 
 static void give_up(const char *name, const char *why)
 {
@@ -48,9 +51,9 @@ static void give_up(const char *name, const char *why)
 static int look(const char *name, struct cordon_error *err)
 {
     char id[80], status[24];
-    int r = cordon_createos_named(name, cordon_now_us() + CALL_US, -1, id, status, err);
+    int r = cordon_createos_named(name, cordon_now_us() + CALL_US, self.cancel[0], id, status, err);
     if (r == 0)
-        r = cordon_createos_kill(id, cordon_now_us() + CALL_US, -1, err);
+        r = cordon_createos_kill(id, cordon_now_us() + CALL_US, self.cancel[0], err);
     if (r == 0)
         cordon_log(CORDON_LOG_INFO, "a sandbox whose making was answered to nobody has appeared, and was ended",
                    "backend", "createos", "name", name, "sandbox", id, NULL);
@@ -103,13 +106,23 @@ static void *look_for_all(void *unused)
     return NULL;
 }
 
+/* With the lock held. */
+static bool start(void)
+{
+    self.stopping = false;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, self.cancel) < 0)
+        return false;
+    if (pthread_create(&self.thread, NULL, look_for_all, NULL) == 0)
+        return true;
+    cordon_close(&self.cancel[0]);
+    cordon_close(&self.cancel[1]);
+    return false;
+}
+
 void cordon_createos_lost_add(const char *name)
 {
     pthread_mutex_lock(&self.lock);
-    if (!self.started) {
-        self.stopping = false;
-        self.started = pthread_create(&self.thread, NULL, look_for_all, NULL) == 0;
-    }
+    self.started = self.started || start();
     bool takes = self.started && self.count < MOST;
     if (takes) {
         struct lost *item = &self.items[self.count++];
@@ -128,10 +141,12 @@ void cordon_createos_lost_stop(void)
     bool started = self.started;
     self.stopping = true;
     self.started = false;
+    cordon_close(&self.cancel[1]);
     pthread_cond_broadcast(&self.changed);
     pthread_mutex_unlock(&self.lock);
     if (started)
         (void)pthread_join(self.thread, NULL); /* it was started */
+    cordon_close(&self.cancel[0]);
     while (self.count)
         give_up(self.items[--self.count].name, "the daemon ended before it was seen");
 }
