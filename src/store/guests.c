@@ -89,9 +89,12 @@ static int seal(void *context, const char *name, const char *text, size_t size, 
 {
     struct cordon_store *store = context;
     struct cordon_secret_key key;
-    pthread_mutex_lock(&store->lock);
-    int r = cordon_store_sealing_key(store, &key, err);
-    pthread_mutex_unlock(&store->lock);
+    int r = cordon_store_secret_key(store, false, &key, err); /* without the lock: a transaction may wait for seconds */
+    if (r == -ENOENT) {
+        pthread_mutex_lock(&store->lock);
+        r = cordon_store_sealing_key(store, &key, err);
+        pthread_mutex_unlock(&store->lock);
+    }
     if (r == 0)
         r = cordon_secret_seal(&key, name, text, size, to, err);
     explicit_bzero(&key, sizeof key);
