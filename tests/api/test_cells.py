@@ -81,7 +81,7 @@ def test_environment(guest):
 def test_what_is_wrong_is_said(guest):
     assert guest.refused("POST", "/cells", {})[:2] == (400, "invalid_request")
     assert guest.refused("POST", "/cells", {"code": 1})[:2] == (400, "invalid_request")
-    assert guest.refused("POST", "/cells", {"code": "1", "language": "cobol"})[:2] == (501, "unsupported")
+    assert guest.refused("POST", "/cells", {"code": "1", "language": "cobol"})[:2] == (400, "invalid_request")
     assert guest.refused("POST", "/cells", {"code": "1", "context": "nosuch"})[:2] == (404, "not_found")
     assert guest.refused("POST", "/cells", {"code": "1", "context": "x", "language": "python"})[:2] == (400, "invalid_request")
     assert guest.refused("POST", "/cells", {"code": "1", "timeout_s": -1})[:2] == (400, "invalid_request")

@@ -145,7 +145,7 @@ def test_a_broken_executor_manager(own, how, kind):
 
 def test_a_client_that_leaves_ends_a_remote_call_at_once(own):
     with Broken("hold") as server:
-        daemon = own(self_managed_endpoint=server.url)
+        daemon = own(self_managed_endpoint=server.url, self_managed_timeout_s=300)
         connection = daemon.connection()
         connection.request("POST", "/v1/runs", '{"language":"python","code":"1","backend":"self_managed","timeout_s":200}', daemon.headers())
         assert host.wait_for(lambda: any(entry[1] == "/run" for entry in server.requests))
@@ -285,7 +285,7 @@ time.sleep(100)
 @pytest.mark.limit(120)
 def test_ssh_a_connection_that_drops_under_way_is_told_and_leaves_nothing(own, sshd):
     word = f"cordon-dropped-{os.getpid()}"
-    daemon = own(**sshd.settings)
+    daemon = own(**sshd.settings, ssh_timeout_s=300)
     events = daemon.stream(f"import time\nprint('on', flush=True)\ntime.sleep(100) # {word}", backend="ssh", timeout_s=200)
     outcome = None
     for _, event in events:
