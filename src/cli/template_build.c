@@ -332,11 +332,12 @@ static int collect_reach(const struct cordon_settings *settings, const struct so
     return r < 0 ? r : 0;
 }
 
+/* The sources that were given first: the registries, which are the same for all, are what may be cut. */
 static void tell_reach(const struct reach *reach, struct cordon_error *err)
 {
     struct cordon_buf text = CORDON_BUF_INIT(400);
-    for (size_t i = 0; i < reach->count; i++)
-        (void)cordon_buf_appendf(&text, "%s%s", i ? ", " : "", reach->rules[i]); /* cut on purpose */
+    for (size_t i = reach->count; i-- > 0;)
+        (void)cordon_buf_appendf(&text, "%s%s", text.size ? ", " : "", reach->rules[i]); /* cut on purpose */
     cordon_error_context(err,
                          "with the network to %.75s alone (--index-url, --registry, "
                          "CORDON_EGRESS_REGISTRIES; private addresses: CORDON_EGRESS_RANGES)",
