@@ -381,15 +381,19 @@ def test_a_terminal(guest, proxy):
     assert typed and all(b'"input":{"pty":' in body for body in typed), "E2B takes nothing as stdin of a terminal"
 
 
-def test_an_e2b_sandbox_that_went_by_itself_is_told(own, door):
-    """Its lifetime is renewed three times in a lifetime, which is when it shows."""
-    daemon = own(**E2B.settings(f"http://127.0.0.1:{door.port}", door.key), e2b_timeout_s=60)
+def check_that_its_going_is_told(daemon, door, backend):
     before = there(door)
-    guest = Guest(daemon, backend="e2b")
+    guest = Guest(daemon, backend=backend)
     (sandbox,) = there(door) - before
     assert door.request("DELETE", f"/v1/guests/{sandbox}").status in (200, 204)
     assert host.wait_for(lambda: guest.call("GET").json().get("state") == "gone"), guest.call("GET")
     assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
+
+
+def test_an_e2b_sandbox_that_went_by_itself_is_told(own, door):
+    """Its lifetime is renewed three times in a lifetime, which is when it shows."""
+    daemon = own(**E2B.settings(f"http://127.0.0.1:{door.port}", door.key), e2b_timeout_s=60)
+    check_that_its_going_is_told(daemon, door, "e2b")
 
 
 @of(E2B)
@@ -467,12 +471,7 @@ def test_one_that_the_service_paused_by_itself_is_woken_by_its_next_use(guest, d
 
 
 def test_a_createos_sandbox_that_went_by_itself_is_told(daemon, door):
-    before = there(door)
-    guest = Guest(daemon, backend="createos")
-    (sandbox,) = there(door) - before
-    assert door.request("DELETE", f"/v1/guests/{sandbox}").status in (200, 204)
-    assert host.wait_for(lambda: guest.call("GET").json().get("state") == "gone"), guest.call("GET")
-    assert guest.refused("POST", "/exec", {"command": ["true"]})[0] == 410
+    check_that_its_going_is_told(daemon, door, "createos")
 
 
 @of(CREATEOS)
