@@ -37,8 +37,10 @@
 #define FROM_STATE "{\"uri\":\"fd:10\"}"  /* CORDON_VMM_STATE, which QEMU inherits */
 #define TO_STATE "{\"uri\":\"fd:state\"}" /* where it writes it wants a name */
 #define REGISTERS "{\"command-line\":\"info registers\"}"
-#define LOOKS 120u /* at the CPU of a guest that boots; of these */
-#define HALTS 12u  /* one after the other, found halted, mean that it never goes on */
+#define LOOKS 120u    /* at the CPU of a guest that boots; of these */
+#define REHEARSALS 2u /* the second one begins where the lease will: with a guest that waits, and has waited before */
+#define SETTLE_US 50000u /* from a guest's answer until it waits again, where the host lets it */
+#define HALTS 12u        /* one after the other, found halted, mean that it never goes on */
 #define CAPABILITIES                                                                                                   \
     "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"                                          \
     "{\"capability\":\"events\",\"state\":true}]}"
@@ -210,6 +212,16 @@ static int wait_migrated(struct cordon_machine *machine, const char *step, uint6
     return 0;
 }
 
+/* Its process is stopped, too: QEMU's main loop would go on waking for timers of the guest that are not due while the
+ * guest stands, hundreds of times a second (seen where it was stopped just when it had run). */
+static int stand_still(struct cordon_machine *machine)
+{
+    machine->stopped = true;
+    if (kill(machine->pid, SIGSTOP) < 0)
+        return cordon_machine_fail(machine, -errno, "stop QEMU's process: %s", strerror(errno));
+    return 0;
+}
+
 static int load(struct cordon_machine *machine, uint64_t until_us)
 {
     int r = cordon_machine_call(machine, "migrate-set-capabilities", CAPABILITIES, until_us);
@@ -217,8 +229,7 @@ static int load(struct cordon_machine *machine, uint64_t until_us)
         r = cordon_machine_call(machine, "migrate-incoming", FROM_STATE, until_us);
     if (r == 0)
         r = wait_migrated(machine, "load its template", until_us);
-    machine->stopped = true;
-    return r;
+    return r < 0 ? r : stand_still(machine);
 }
 
 static int end_in_order(struct cordon_machine *machine, uint64_t until_us)
@@ -299,16 +310,21 @@ static int send_lease(struct cordon_machine *machine, const struct cordon_vmm_or
 
 static int resume(struct cordon_machine *machine, uint64_t until_us)
 {
-    int r = machine->stopped ? cordon_machine_call(machine, "cont", NULL, until_us) : 0;
-    machine->stopped = machine->stopped && r < 0;
+    if (!machine->stopped)
+        return 0;
+    if (kill(machine->pid, SIGCONT) < 0)
+        return cordon_machine_fail(machine, -errno, "continue QEMU's process: %s", strerror(errno));
+    int r = cordon_machine_call(machine, "cont", NULL, until_us);
+    machine->stopped = r < 0;
     return r;
 }
 
 static int pause_machine(struct cordon_machine *machine, uint64_t until_us)
 {
-    int r = machine->stopped ? 0 : cordon_machine_call(machine, "stop", NULL, until_us);
-    machine->stopped = r == 0;
-    return r;
+    if (machine->stopped)
+        return 0;
+    int r = cordon_machine_call(machine, "stop", NULL, until_us);
+    return r < 0 ? r : stand_still(machine);
 }
 
 static int lease(struct cordon_machine *machine, const struct cordon_vmm_order *order, struct cordon_vmm_report *report,
@@ -336,15 +352,32 @@ static int lease(struct cordon_machine *machine, const struct cordon_vmm_order *
     return 0;
 }
 
-static int rehearse(struct cordon_machine *machine, const struct cordon_vmm_order *order, uint64_t until_us)
+/* What the guest does after its answer until it waits is what comes first with the lease. */
+static int settle(struct cordon_machine *machine, uint64_t for_us)
 {
-    if (machine->leased || !machine->stopped)
-        return cordon_machine_fail(machine, -EALREADY, "a VM rehearses while it waits for its lease");
+    int r = 0;
+    for (uint64_t until_us = cordon_now_us() + for_us; r == 0 && cordon_now_us() < until_us;)
+        r = cordon_machine_wait(machine, CORDON_WANT_QMP, until_us, NULL);
+    return r;
+}
+
+static int rehearse_once(struct cordon_machine *machine, const struct cordon_vmm_order *order, uint64_t until_us)
+{
     int r = send_lease(machine, order);
     if (r == 0)
         r = resume(machine, until_us);
     if (r == 0)
         r = wait_ready(machine, until_us);
+    return r < 0 ? r : settle(machine, SETTLE_US);
+}
+
+static int rehearse(struct cordon_machine *machine, const struct cordon_vmm_order *order, uint64_t until_us)
+{
+    if (machine->leased || !machine->stopped)
+        return cordon_machine_fail(machine, -EALREADY, "a VM rehearses while it waits for its lease");
+    int r = 0;
+    for (unsigned i = 0; r == 0 && i < REHEARSALS; i++)
+        r = rehearse_once(machine, order, until_us);
     return r < 0 ? r : pause_machine(machine, until_us);
 }
 

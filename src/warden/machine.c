@@ -66,6 +66,8 @@ static void leased(struct cordon_guest *guest, const struct cordon_vmm_report *r
     if (!acquire)
         return;
     bool there_before = !guest->vm.booted && guest->seq <= acquire->from_seq;
+    cordon_log(CORDON_LOG_DEBUG, "machine leased", "guest", CORDON_NUM(guest->seq), "runs_us",
+               CORDON_NUM((long long)report->cont_us), "leased_us", CORDON_NUM((long long)report->lease_us), NULL);
     guest->vm.lease_us = report->lease_us;
     guest->pool->machine->booted |= guest->vm.booted;
     guest->vm.start = guest->vm.booted ? CORDON_MACHINE_BOOTED

@@ -26,6 +26,7 @@
 #define REFILL_AT_ONCE 3u
 #define MAKING_PER_CPU 6u
 #define LATER_US 4000u
+#define LATER_MACHINE_US 500000u /* a copy takes a few hundred milliseconds of a CPU under emulation */
 #define SHRINK_US 15000000u
 #define REST_US 50000u
 #define REST_DOUBLINGS 7u
@@ -194,6 +195,13 @@ static void rest(struct cordon_pool *pool)
     cordon_timer_arm(&pool->warden->loop, &pool->rest, (uint64_t)REST_US << doublings);
 }
 
+/* One was handed over; see above. */
+static void refill_later(struct cordon_pool *pool)
+{
+    if (pool->parked_count * 4 >= pool->target)
+        cordon_timer_arm(&pool->warden->loop, &pool->later, pool->machine ? LATER_MACHINE_US : LATER_US);
+}
+
 /* Machines are leased in two steps, and only as the budget of all of them allows. */
 static void lease_parked(struct cordon_pool *pool)
 {
@@ -203,6 +211,7 @@ static void lease_parked(struct cordon_pool *pool)
         remove_waiting(pool, acquire);
         cordon_pool_unpark(pool, guest);
         cordon_machine_lease(guest, acquire);
+        refill_later(pool);
     }
 }
 
@@ -234,8 +243,7 @@ void cordon_pool_acquire(struct cordon_pool *pool, const struct cordon_warden_ac
     if (guest) {
         cordon_pool_unpark(pool, guest);
         hand_over(guest, request, lease, true);
-        if (pool->parked_count * 4 >= pool->target)
-            cordon_timer_arm(&pool->warden->loop, &pool->later, LATER_US);
+        refill_later(pool);
         return;
     }
     want(pool);

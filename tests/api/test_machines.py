@@ -58,6 +58,14 @@ def test_first_is_booted_then_the_pool_serves(fake):
     assert host.wait_for(lambda: daemon.log().count("template of machines made") == 2)
 
 
+def test_what_stands_still_takes_no_cpu(fake):
+    """QEMU's main loop may go on waking for timers of a guest that stands: so its process is stopped, too."""
+    daemon = fake(vm_pool=2)
+    pooled(daemon)
+    # Those that wait in the pool; while one is made it runs, and one that was used is on its way out.
+    assert host.wait_for(lambda: [host.state(pid) for pid in fakevm.machines(daemon) if fakevm.is_clone(pid)] == ["T", "T"])
+
+
 def devices(daemon):
     """Of each QEMU that is a clone: the tap device behind its descriptor 11, or None."""
     found = {}
@@ -199,7 +207,7 @@ def test_a_booted_one_that_is_left_over_makes_way_for_copies(own, tmp_path):
 
     def copies_alone():
         found = fakevm.machines(daemon)
-        return len(found) == 1 and all(fakevm.is_clone(pid) for pid in found)
+        return len(found) == 1 and all(fakevm.is_clone(pid) and host.state(pid) == "T" for pid in found)
 
     assert host.wait_for(copies_alone), [host.cmdline(pid) for pid in fakevm.machines(daemon)]
     assert daemon.run("pass", **BACKEND)["outcome"]["start"] == "pooled"
@@ -322,6 +330,7 @@ def test_a_paused_machine_stands_still_again_when_its_adoption_breaks_off(kept):
     """To be adopted it has to run. A gateway that dies in that moment leaves it to the warden, and the next one to find
     it as its owner left it."""
     daemon, guest, pid = kept
+    assert host.wait_for(lambda: host.state(pid) == "T")  # its process as well: see test_what_stands_still_takes_no_cpu
     os.kill(daemon.role("gateway"), signal.SIGKILL)
     assert host.wait_for(lambda: not stands_still(pid), 60), daemon.log()  # the new one adopts, and waits for a greeting
     supervisor, gateway = daemon.process.pid, daemon.role("gateway")
@@ -335,7 +344,7 @@ def test_a_paused_machine_stands_still_again_when_its_adoption_breaks_off(kept):
     assert daemon.wait_ready()
     assert host.wait_for(lambda: stands_still(pid), 120), daemon.log()  # now by the gateway, which has adopted it
     assert host.wait_for(lambda: daemon.request("POST", f"{guest}/resume", {}).status == 200, 120), daemon.log()
-    assert not stands_still(pid)
+    assert not stands_still(pid) and host.state(pid) != "T"
     assert daemon.get(guest).json()["state"] == "running"
 
 

@@ -204,6 +204,9 @@ static void answer(const char *line)
         say(text);
         return;
     }
+    /* Before the answer, which may be followed by a stop of the process. */
+    stopped = stopped ? !strstr(line, "\"cont\"") : strstr(line, "\"stop\"") != NULL;
+    (void)signal(SIGUSR1, stopped ? SIG_IGN : SIG_DFL);
     (void)snprintf(text, sizeof text, "{\"return\":{},\"id\":%d}\n", number);
     say(text);
     if (incoming || out)
@@ -212,8 +215,6 @@ static void answer(const char *line)
                                "\"data\":{\"status\":\"completed\"}}\n");
     if (strstr(line, "\"chardev-change\""))
         change_channel();
-    stopped = stopped ? !strstr(line, "\"cont\"") : strstr(line, "\"stop\"") != NULL;
-    (void)signal(SIGUSR1, stopped ? SIG_IGN : SIG_DFL);
     if (strstr(line, "\"quit\"")) {
         (void)shutdown(CORDON_VMM_QMP, SHUT_RDWR); /* as QEMU does, before it ends */
         (void)usleep(20000);
