@@ -11,6 +11,7 @@ take turns, so that what else the host does meets both. Ratios are of medians.
 import argparse
 import http.client
 import json
+import mmap
 import os
 import pathlib
 import re
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 
+PAGES = 1000  # of the floor
 WAIT_S = 300  # for a machine, however slow the host is
 # What Python 3.11 reads before it prints; the rest is frozen into it.
 MODULES = ["abc.py", "codecs.py", "io.py", "os.py", "encodings/__init__.py", "encodings/aliases.py", "encodings/utf_8.py",
@@ -166,6 +168,25 @@ class Reference:
             process.returncode = -9
             process.stdout.close()
         return took, usage.ru_utime + usage.ru_stime if usage else float("nan")
+
+
+# --- the host ---
+
+class Pages:
+    """What memory costs that was not used for a while. Where this host is itself a guest, of a hypervisor that shadows its
+    page tables, that can be a hundred times what it costs at once, and nothing that has waited can be faster."""
+
+    def __init__(self):
+        self.memory = mmap.mmap(-1, PAGES * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.memory.madvise(mmap.MADV_NOHUGEPAGE)
+        self.touch()
+
+    def touch(self):
+        """Milliseconds to write to each."""
+        begin = time.perf_counter()
+        for at in range(0, PAGES * mmap.PAGESIZE, mmap.PAGESIZE):
+            self.memory[at] = 1
+        return (time.perf_counter() - begin) * 1000
 
 
 # --- ours ---
@@ -349,7 +370,7 @@ def say(text):
 def measure(arguments, work):
     say("making the reference machine")
     reference, rounds = Reference(arguments, work), arguments.rounds
-    times = {"reference": [], "booted": [], "copied": [], "pooled": []}
+    times = {"reference": [], "booted": [], "copied": [], "pooled": [], "rested": [], "at once": []}
     cpu = []
 
     def once_reference():
@@ -374,11 +395,14 @@ def measure(arguments, work):
     say("the pool")
     with Daemon(arguments, 2) as daemon:
         until(daemon, "pooled", "a pool")
-        memory = parked(daemon, 2)
+        memory, pages = parked(daemon, 2), Pages()
         tries = 0
         while len(times["pooled"]) < rounds and tries < 4 * rounds:
+            pages.touch()
             once_reference()  # meanwhile the pool is filled
             parked(daemon, 2)
+            times["rested"].append(pages.touch())
+            times["at once"].append(pages.touch())
             sample(daemon, "pooled", times["pooled"])
             tries += 1
     return times, cpu, memory, starts
@@ -396,6 +420,8 @@ def rows_of(times, cpu, memory, starts, arguments):
         "copy of a template, until it is leased": {"ms": own("copied"), "n": len(times["copied"])},
         "pool to Python's output": {"ms": wall("pooled"), "n": len(times["pooled"])},
         "pool, until it is leased": {"ms": own("pooled"), "n": len(times["pooled"])},
+        f"floor: {PAGES} pages used after that rest": {"ms": median(times["rested"]), "n": len(times["rested"])},
+        f"floor: {PAGES} pages used at once": {"ms": median(times["at once"]), "n": len(times["at once"])},
     }
     for row in rows.values():
         row["ratio"] = row["ms"] / base
