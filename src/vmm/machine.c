@@ -37,8 +37,7 @@
 #define FROM_STATE "{\"uri\":\"fd:10\"}"  /* CORDON_VMM_STATE, which QEMU inherits */
 #define TO_STATE "{\"uri\":\"fd:state\"}" /* where it writes it wants a name */
 #define REGISTERS "{\"command-line\":\"info registers\"}"
-#define LOOKS 120u    /* at the CPU of a guest that boots; of these */
-#define REHEARSALS 2u /* the second one begins where the lease will: with a guest that waits, and has waited before */
+#define LOOKS 120u       /* at the CPU of a guest that boots; of these */
 #define SETTLE_US 50000u /* from a guest's answer until it waits again, where the host lets it */
 #define HALTS 12u        /* one after the other, found halted, mean that it never goes on */
 #define CAPABILITIES                                                                                                   \
@@ -361,24 +360,29 @@ static int settle(struct cordon_machine *machine, uint64_t for_us)
     return r;
 }
 
-static int rehearse_once(struct cordon_machine *machine, const struct cordon_vmm_order *order, uint64_t until_us)
+/* Nothing but its answer was its to say: more would be taken for the next one. */
+static int check_silence(struct cordon_machine *machine)
 {
-    int r = send_lease(machine, order);
-    if (r == 0)
-        r = resume(machine, until_us);
-    if (r == 0)
-        r = wait_ready(machine, until_us);
-    return r < 0 ? r : settle(machine, SETTLE_US);
+    char byte;
+    return recv(machine->channel, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0
+               ? cordon_machine_fail(machine, -EBADMSG, "the guest said more than that it is ready again")
+               : 0;
 }
 
 static int rehearse(struct cordon_machine *machine, const struct cordon_vmm_order *order, uint64_t until_us)
 {
     if (machine->leased || !machine->stopped)
         return cordon_machine_fail(machine, -EALREADY, "a VM rehearses while it waits for its lease");
-    int r = 0;
-    for (unsigned i = 0; r == 0 && i < REHEARSALS; i++)
-        r = rehearse_once(machine, order, until_us);
-    return r < 0 ? r : pause_machine(machine, until_us);
+    int r = send_lease(machine, order);
+    if (r == 0)
+        r = resume(machine, until_us);
+    if (r == 0)
+        r = wait_ready(machine, until_us);
+    if (r == 0)
+        r = settle(machine, SETTLE_US);
+    if (r == 0)
+        r = pause_machine(machine, until_us);
+    return r < 0 ? r : check_silence(machine);
 }
 
 /* The guest sees its port closed, and open again. QEMU changes nothing at a machine that stands still (it refuses):

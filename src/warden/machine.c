@@ -22,6 +22,7 @@
 #define BOOT_TCG_US 600000000u              /* 12 s of CPU time; a host that does much else gives QEMU 4 % of one CPU */
 #define MAKING_US (BOOT_TCG_US + 10000000u) /* its vmm gives up before */
 #define LEASE_US 40000000u
+#define REHEARSALS 2u /* the second begins as a lease will: with a guest that has waited in this copy before */
 #define PROCESSES 96u /* the vmm's, and QEMU's threads */
 
 static void on_slow(struct cordon_timer *timer)
@@ -46,6 +47,14 @@ static void park_or_give(struct cordon_guest *guest)
 }
 
 /* A copy for which nobody waits yet rehearses; until then it is still being made. */
+static void park_or_rehearse(struct cordon_guest *guest)
+{
+    if (guest->vm.booted || guest->pool->waiting || guest->vm.rehearsals == REHEARSALS)
+        park_or_give(guest);
+    else if (cordon_machine_order(guest, CORDON_VMM_REHEARSE, 0, -1) < 0)
+        cordon_guest_fail(guest, -EIO, "its vmm takes no order");
+}
+
 static void ready(struct cordon_guest *guest, const struct cordon_vmm_report *report)
 {
     if (guest->state != CORDON_GUEST_INTERPRETER)
@@ -53,10 +62,15 @@ static void ready(struct cordon_guest *guest, const struct cordon_vmm_report *re
     cordon_log(CORDON_LOG_DEBUG, "machine ready", "guest", CORDON_NUM(guest->seq), "start",
                guest->vm.booted ? "booted" : "copied", "answers_us", CORDON_NUM((long long)report->started_us),
                "ready_us", CORDON_NUM((long long)report->ready_us), NULL);
-    if (guest->vm.booted || guest->pool->waiting)
-        park_or_give(guest);
-    else if (cordon_machine_order(guest, CORDON_VMM_REHEARSE, 0, -1) < 0)
-        cordon_guest_fail(guest, -EIO, "its vmm takes no order");
+    park_or_rehearse(guest);
+}
+
+static void rehearsed(struct cordon_guest *guest)
+{
+    if (guest->state != CORDON_GUEST_INTERPRETER)
+        return; /* it is being destroyed */
+    guest->vm.rehearsals++;
+    park_or_rehearse(guest);
 }
 
 static void leased(struct cordon_guest *guest, const struct cordon_vmm_report *report)
@@ -92,10 +106,8 @@ static void obeyed(struct cordon_guest *guest, const struct cordon_vmm_report *r
     guest->vm.verb = 0;
     if (verb == CORDON_VMM_LEASE)
         leased(guest, report);
-    else if (verb == CORDON_VMM_REHEARSE && guest->state == CORDON_GUEST_INTERPRETER)
-        park_or_give(guest);
     else if (verb == CORDON_VMM_REHEARSE)
-        return; /* it is being destroyed */
+        rehearsed(guest);
     else if (verb == CORDON_VMM_CHANNEL_NEW)
         cordon_keep_adopted(guest, 0);
     else {

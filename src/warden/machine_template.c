@@ -197,6 +197,30 @@ void cordon_machines_step(struct cordon_warden *warden)
     }
 }
 
+/* Copies of what is no more: those that wait, and those that would come to wait. Who has one keeps it. */
+static void end_copies(struct cordon_pool *pool)
+{
+    while (pool->parked) {
+        struct cordon_guest *guest = pool->parked;
+        cordon_pool_unpark(pool, guest);
+        cordon_guest_destroy(guest);
+    }
+    for (struct cordon_guest *guest = pool->warden->guests, *next; guest; guest = next) {
+        next = guest->next;
+        if (guest->pool != pool || guest->state >= CORDON_GUEST_READY || guest->vm.booted || guest->vm.builds)
+            continue;
+        pool->making--;
+        cordon_guest_destroy(guest);
+    }
+}
+
+/* Whoever asks next wants it filled again: it may serve then. */
+static void close_pool(struct cordon_pool *pool, int status, const char *why)
+{
+    cordon_pool_close(pool, status, why);
+    pool->wanted = false;
+}
+
 void cordon_machines_stale(struct cordon_machines *machines, int status)
 {
     for (struct cordon_machine_template *at = machines->templates; at; at = at->next) {
@@ -204,15 +228,11 @@ void cordon_machines_stale(struct cordon_machines *machines, int status)
         at->booted = false;
         at->failures = 0;
         cordon_timer_cancel(&machines->warden->loop, &at->rest);
-        while (at->pool.parked) {
-            struct cordon_guest *guest = at->pool.parked;
-            cordon_pool_unpark(&at->pool, guest);
-            cordon_guest_destroy(guest);
-        }
+        end_copies(&at->pool);
         if (status < 0)
-            cordon_pool_close(&at->pool, status, machines->found.why);
+            close_pool(&at->pool, status, machines->found.why);
         else if (at->pool.network && machines->found.network < 0)
-            cordon_pool_close(&at->pool, -EPERM, CORDON_NO_MACHINE_NETWORK);
+            close_pool(&at->pool, -EPERM, CORDON_NO_MACHINE_NETWORK);
     }
 }
 

@@ -200,6 +200,8 @@ static void refill_later(struct cordon_pool *pool)
 {
     if (pool->parked_count * 4 >= pool->target)
         cordon_timer_arm(&pool->warden->loop, &pool->later, pool->machine ? LATER_MACHINE_US : LATER_US);
+    else
+        cordon_timer_cancel(&pool->warden->loop, &pool->later);
 }
 
 /* Machines are leased in two steps, and only as the budget of all of them allows. */

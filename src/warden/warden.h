@@ -123,6 +123,7 @@ struct cordon_vm {
     bool booted;                  /* not a clone */
     uint32_t start;               /* enum cordon_machine_start; once leased */
     uint32_t charged_mb, charged_cpu;
+    uint32_t rehearsals;          /* that are over */
     struct cordon_acquire *taker; /* LEASING: for whom */
     uint32_t seq, verb;           /* of the order that waits for its report; 0: none */
     uint32_t asked_seq;           /* of the gateway's request behind it */

@@ -26,7 +26,8 @@ def lab(lab):
 
 @pytest.fixture(scope="module")
 def daemon(host_backend, lab):
-    with lab.daemon(**host_backend.settings(), egress_connections=520, open_files=2048, timeout_s=limit(30)) as made:
+    settings = {**host_backend.settings(), "timeout_s": limit(30)}
+    with lab.daemon(**settings, egress_connections=520, open_files=2048) as made:
         yield made
 
 
@@ -263,7 +264,7 @@ except OSError as e: print(type(e).__name__)
 
 
 def test_the_egress_process_is_replaced(lab, host_backend):
-    with lab.daemon(**host_backend.settings(), timeout_s=limit(30)) as made:
+    with lab.daemon(**{**host_backend.settings(), "timeout_s": limit(30)}) as made:
         code = fetch() + "print(b'server' in get('http://allowed.test/'))"
         assert made.run(code, network=True, allowed_domains=["allowed.test"])["stdout"] == "True\n"
         old = made.role("egress")

@@ -257,6 +257,17 @@ def test_new_image_makes_templates_stale(fake, image):
     assert host.wait_for(lambda: not before & set(fakevm.machines(daemon))), "clones of the old image are parked"
 
 
+def test_a_pool_is_filled_again_when_what_was_missing_is_there(fake, image):
+    daemon = fake()
+    pooled(daemon)
+    manifest = os.path.join(image, "manifest.json")
+    os.rename(manifest, manifest + ".away")
+    assert host.wait_for(lambda: daemon.post({"code": "pass", "language": "python", **BACKEND}).status == 503)
+    os.rename(manifest + ".away", manifest)
+    assert host.wait_for(lambda: daemon.post({"code": "pass", "language": "python", **BACKEND}).status == 200)
+    pooled(daemon)
+
+
 def test_larger_than_the_budget(fake):
     daemon = fake(vm_memory_budget_mb=512)
     assert "CORDON_VM_MEMORY_BUDGET_MB" in refused(daemon, memory_mb=1024)

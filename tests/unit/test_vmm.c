@@ -156,6 +156,7 @@ static void test_bad_rehearsal(void **state)
     } rows[] = {
         {"rehearsal-dies", "killed by signal 9 (SIGKILL)"},
         {"rehearsal-lies", "of another version"}, /* it says that it has its lease */
+        {"rehearsal-twice", "said more than"},    /* its second answer would be the lease's */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct trial trial = start(rows[i].scenario, CORDON_VMM_CLONE, LONG_US);
