@@ -354,7 +354,8 @@ static void park_warm(struct cordon_agent *agent)
         park(agent);
         return;
     }
-    agent->config.argument = agent->config.memory_bytes < MACHINE_DATA_BYTES ? "machine" : "machine-data";
+    bool data = !cordon_vm.once && agent->config.memory_bytes >= MACHINE_DATA_BYTES;
+    agent->config.argument = data ? "machine-data" : "machine";
     park_until_ready(agent);
     int r = cordon_vm_admit(agent->execs[0].pid);
     if (r < 0)

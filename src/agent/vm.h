@@ -63,6 +63,7 @@ ssize_t cordon_vm_send(int channel, const void *from, size_t size);
 /* What the boot leaves for the lease. All descriptors are close-on-exec and above those of launch.h; -1: not there. */
 struct cordon_vm {
     bool on;
+    bool once; /* nothing is made of this machine but one run: what is parked loads only what each run needs */
     int port, random;
     bool leased;
     int machine_id, hostname, hosts;                             /* in /etc, which is read-only otherwise */

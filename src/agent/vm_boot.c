@@ -259,6 +259,7 @@ static void read_boot(struct cordon_vm_boot *ret)
     ret->language = word("cordon.language=", ret->kept ? "none" : "python");
     language_of(ret, &cordon_vm.language);
     ret->network = number("cordon.network=", 0) == 1;
+    cordon_vm.once = number("cordon.once=", 0) == 1;
     ret->memory_bytes = memory_bytes();
     ret->disk_bytes = number("cordon.disk_mb=", 0) << 20;
     if (!ret->disk_bytes)

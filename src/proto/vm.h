@@ -28,7 +28,8 @@
 #define CORDON_VM_PAST_S 1000000000u /* the clock until the lease, rehearsals included: 2001 */
 
 /* What the kernel's command line says to process 1, each as cordon.KEY=VALUE: mode=run|kept,
- * language=python|javascript|bash, disk_mb=N, disk_inodes=N, network=0|1. */
+ * language=python|javascript|bash, disk_mb=N, disk_inodes=N, network=0|1,
+ * once=0|1 (it serves one run as it is, and is not copied). */
 
 enum cordon_vm_language { CORDON_VM_NONE = 0, CORDON_VM_PYTHON, CORDON_VM_JAVASCRIPT, CORDON_VM_BASH };
 

@@ -50,6 +50,7 @@ static const struct {
     {ALL, "-append",
      "{emulated}quiet loglevel=1 reboot=t panic=-1 root=/dev/vda rootfstype=erofs ro cordon.mode={mode} "
      "cordon.language={language} cordon.disk_mb={disk} cordon.disk_inodes={inodes} cordon.network={network} "
+     "cordon.once={once} "
      "{append}"},
     {ALL, "-drive", "id=root,file=" FD("8") ",format=raw,if=none,readonly=on,file.locking=off"},
     {ALL, "-device", "virtio-blk-device,drive=root"},
@@ -90,6 +91,7 @@ static int fill(struct cordon_buf *to, const char *value, const struct cordon_vm
                  {"{mode}", start->kept ? "kept" : "run"},
                  {"{language}", start->kept ? "none" : start->language},
                  {"{network}", start->network ? "1" : "0"},
+                 {"{once}", start->make == CORDON_VMM_COLD ? "1" : "0"},
                  {"{acpi}", start->acpi ? "on" : "off"},
                  /* what shields from speculation: an emulated CPU does not speculate */
                  {"{emulated}", start->accel == CORDON_VMM_TCG ? "mitigations=off " : ""},

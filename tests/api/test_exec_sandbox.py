@@ -67,6 +67,15 @@ def test_languages_booted_and_pooled(machines, language):
         assert outcome["isolation"] == "software-emulated"
 
 
+def test_only_what_is_copied_loads_what_not_each_run_needs(machines):
+    """A machine that is booted for one run has a Python with the standard library alone: who waits for it waits less."""
+    code = "print(any('/numpy/' in line for line in open('/proc/self/maps')))"
+    first = run(machines, code, memory_mb=384)
+    assert (first["outcome"]["start"], first["stdout"]) == ("booted", "False\n"), first
+    assert run(machines, "import numpy; print(numpy.arange(3).sum())", memory_mb=384)["stdout"] == "3\n"
+    assert pooled(machines, code, "python")["stdout"] == "True\n"
+
+
 IDENTITY = """
 import os, random, ssl, time, uuid
 print(random.random(), os.urandom(8).hex(), ssl.RAND_bytes(8).hex(), uuid.uuid4(), open('/etc/machine-id').read().strip(),

@@ -377,12 +377,16 @@ static void test_command(void **state)
     assert_non_null(strstr(after(&command, "-append", 0), "tsc=reliable"));
     assert_non_null(strstr(after(&command, "-sandbox", 0), "spawn=deny"));
     assert_null(after(&command, "-netdev", 0));
-    assert_non_null(strstr(after(&command, "-append", 0), "cordon.network=0"));
+    assert_non_null(strstr(after(&command, "-append", 0), "cordon.network=0 cordon.once=0"));
     cordon_vmm_command_done(&command);
     start.network = 1;
     assert_int_equal(cordon_vmm_command(&start, &command), 0);
     assert_string_equal(after(&command, "-netdev", 0), "tap,id=network,fd=11");
     assert_non_null(strstr(after(&command, "-append", 0), "cordon.network=1"));
+    cordon_vmm_command_done(&command);
+    start.make = CORDON_VMM_COLD; /* of which nothing is made */
+    assert_int_equal(cordon_vmm_command(&start, &command), 0);
+    assert_non_null(strstr(after(&command, "-append", 0), "cordon.once=1"));
     cordon_vmm_command_done(&command);
     start.make = CORDON_VMM_TEMPLATE;
     start.kept = 1;
