@@ -93,11 +93,13 @@ def test_quotas_tell_what_each_key_may_and_has(daemon):
     with Guest(daemon, memory_mb=200) as guest:
         events = daemon.stream("import time\nprint('on', flush=True)\ntime.sleep(60)", memory_mb=100)
         assert any(event["type"] == "stdout" for _, event in events)
+        for _ in range(20):  # one comes back each second, and a busy host lets some pass
+            guest.show()
         limits, keys = quotas(daemon)
         assert limits == {"runs": 3, "guests": 2, "memory_mb": 1000, "rate_per_minute": 60}
         mine = keys[guest.show()["key"]]
         assert (mine["name"], mine["scope"], mine["runs"], mine["guests"], mine["memory_mb"]) == ("unnamed", "run", 1, 1, 300), mine
-        assert 50 <= mine["rate_left"] <= 59
+        assert 30 <= mine["rate_left"] <= 59
         assert sum(row["runs"] for row in keys.values()) == 1
         events.close()
     assert host.wait_for(lambda: all(row["runs"] == row["guests"] == row["memory_mb"] == 0 for row in quotas(daemon)[1].values()))
