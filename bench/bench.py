@@ -422,7 +422,7 @@ class Bench:
         print(f"\nvirtual machines, accelerator {found['accelerator']}, load {os.getloadavg()[0]:.1f} (ms, medians; times the "
               "reference's)")
         for name, row in found["rows"].items():
-            print(f"  {name:60} {row['ms']:9.1f} x {row['ratio']:6.3f}  n {row['n']}")
+            print(f"  {name:42} {row['ms']:9.1f} x {row['ratio']:6.3f}  n {row['n']}")
         memory = found["memory_mib"]
         print(f"  a parked one has {memory['private']:.1f} MiB of its own (PSS {memory['pss']:.1f}, RSS {memory['rss']:.1f}); "
               f"{found['starts_per_s']:.2f} a second, two clients")

@@ -9,7 +9,6 @@ time is from QEMU's start to the printed line. Ours are from a request over HTTP
 take turns, so that what else the host does meets both. Ratios are of medians.
 """
 import argparse
-import collections
 import http.client
 import json
 import mmap
@@ -188,31 +187,6 @@ class Pages:
         for at in range(0, PAGES * mmap.PAGESIZE, mmap.PAGESIZE):
             self.memory[at] = 1
         return (time.perf_counter() - begin) * 1000
-
-
-class Awake:
-    """While it lasts each CPU has something to do, of the lowest priority: it stands back for whatever is measured, but
-    the host's own hypervisor does not find it idle, and takes no memory away that is not in use."""
-
-    def __enter__(self):
-        self.children = [self.spin() for _ in range(os.cpu_count())]
-
-    @staticmethod
-    def spin():
-        pid = os.fork()
-        if pid == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-            parent = os.getppid()
-            while os.getppid() == parent:  # it ends with us, whatever ends us
-                pass
-            os._exit(0)
-        return pid
-
-    def __exit__(self, *_):
-        for pid in self.children:
-            os.kill(pid, signal.SIGTERM)
-            os.waitpid(pid, 0)
 
 
 # --- ours ---
@@ -396,28 +370,13 @@ def say(text):
 def measure(arguments, work):
     say("making the reference machine")
     reference, rounds = Reference(arguments, work), arguments.rounds
-    times = collections.defaultdict(list)
+    times = {"reference": [], "booted": [], "copied": [], "pooled": [], "rested": [], "at once": []}
     cpu = []
 
     def once_reference():
         took, used = reference.measure()
         times["reference"].append(took * 1000)
         cpu.append(used * 1000)
-
-    def copies(daemon, name):
-        for _ in range(rounds):
-            once_reference()
-            sample(daemon, "copied", times[name])
-
-    def hits(daemon, pages, name):
-        for _ in range(4 * rounds):
-            if len(times["pooled" + name]) == rounds:
-                break
-            pages.touch()
-            once_reference()  # meanwhile the pool is filled
-            parked(daemon, 2)
-            times["rested" + name].append(pages.touch())
-            sample(daemon, "pooled", times["pooled" + name])
 
     reference.measure()  # QEMU, kernel and initramfs are in the page cache from now on
     for index in range(arguments.boots):
@@ -429,17 +388,23 @@ def measure(arguments, work):
     say("copies of a template")
     with Daemon(arguments, 0) as daemon:
         until(daemon, "copied", "a template")
-        copies(daemon, "copied")
+        for _ in range(rounds):
+            once_reference()
+            sample(daemon, "copied", times["copied"])
         starts = rate(daemon, arguments.seconds, 2)
-        with Awake():
-            copies(daemon, "copied, awake")
     say("the pool")
     with Daemon(arguments, 2) as daemon:
         until(daemon, "pooled", "a pool")
         memory, pages = parked(daemon, 2), Pages()
-        hits(daemon, pages, "")
-        with Awake():
-            hits(daemon, pages, ", awake")
+        tries = 0
+        while len(times["pooled"]) < rounds and tries < 4 * rounds:
+            pages.touch()
+            once_reference()  # meanwhile the pool is filled
+            parked(daemon, 2)
+            times["rested"].append(pages.touch())
+            times["at once"].append(pages.touch())
+            sample(daemon, "pooled", times["pooled"])
+            tries += 1
     return times, cpu, memory, starts
 
 
@@ -451,26 +416,23 @@ def rows_of(times, cpu, memory, starts, arguments):
         "reference: cold boot to Python's output": {"ms": base, "n": len(times["reference"]), "cpu_ms": median(cpu)},
         "cold boot to an agent that waits": {"ms": own("booted"), "n": len(times["booted"])},
         "cold boot to Python's output": {"ms": wall("booted"), "n": len(times["booted"])},
+        "copy of a template to Python's output": {"ms": wall("copied"), "n": len(times["copied"])},
+        "copy of a template, until it is leased": {"ms": own("copied"), "n": len(times["copied"])},
+        "pool to Python's output": {"ms": wall("pooled"), "n": len(times["pooled"])},
+        "pool, until it is leased": {"ms": own("pooled"), "n": len(times["pooled"])},
+        f"floor: {PAGES} pages used after that rest": {"ms": median(times["rested"]), "n": len(times["rested"])},
+        f"floor: {PAGES} pages used at once": {"ms": median(times["at once"]), "n": len(times["at once"])},
     }
-    for state, name in (("", ""), (", awake", ", host kept awake")):
-        for title, kind in (("copy of a template", "copied"), ("pool", "pooled")):
-            count = len(times[kind + state])
-            rows[f"{title} to Python's output{name}"] = {"ms": wall(kind + state), "n": count}
-            rows[f"{title}, until it is leased{name}"] = {"ms": own(kind + state), "n": count}
-        rested = times["rested" + state]
-        rows[f"floor: {PAGES} pages, not used meanwhile{name}"] = {"ms": median(rested), "n": len(rested)}
     for row in rows.values():
         row["ratio"] = row["ms"] / base
     private = median([row["private"] for row in memory])
     found = {"accelerator": arguments.accel, "rows": rows, "memory_mib": {
         name: median([row[name] for row in memory]) for name in ("private", "pss", "rss")}, "starts_per_s": starts}
-    found["targets"] = []
-    for name in ("", ", host kept awake"):
-        found["targets"] += [
-            target(f"copy of a template / reference{name}", rows[f"copy of a template to Python's output{name}"]["ratio"], 0.10),
-            target(f"pool / reference{name}", rows[f"pool to Python's output{name}"]["ratio"], 0.06),
-            target(f"ms of ours, pool until it is leased{name}", rows[f"pool, until it is leased{name}"]["ms"], 10)]
-    found["targets"].append(target("MiB of a parked machine, private", private, 20))
+    found["targets"] = [
+        target("copy of a template / reference", rows["copy of a template to Python's output"]["ratio"], 0.10),
+        target("pool / reference", rows["pool to Python's output"]["ratio"], 0.06),
+        target("ms of ours, pool until it is leased", rows["pool, until it is leased"]["ms"], 10),
+        target("MiB of a parked machine, private", private, 20)]
     return found
 
 
@@ -481,12 +443,12 @@ def target(name, value, limit):
 def show(found):
     print(f"\nvirtual machines, accelerator {found['accelerator']}, load {os.getloadavg()[0]:.1f} (ms, medians)")
     for name, row in found["rows"].items():
-        print(f"  {name:60} {row['ms']:9.1f}   x {row['ratio']:6.3f}   n {row['n']}")
+        print(f"  {name:42} {row['ms']:9.1f}   x {row['ratio']:6.3f}   n {row['n']}")
     memory = found["memory_mib"]
     print(f"  a parked machine has {memory['private']:.1f} MiB of its own (PSS {memory['pss']:.1f}, RSS {memory['rss']:.1f})")
     print(f"  {found['starts_per_s']:.2f} machines a second, started, used and ended, two clients")
     for row in found["targets"]:
-        print(f"  {row['name']:60} {row['value']:9.3f} <= {row['limit']:<6} {'reached' if row['reached'] else 'NOT reached'}")
+        print(f"  {row['name']:42} {row['value']:9.3f} <= {row['limit']:<6} {'reached' if row['reached'] else 'NOT reached'}")
 
 
 def parse(words):
