@@ -200,11 +200,7 @@ void cordon_machines_step(struct cordon_warden *warden)
 /* Copies of what is no more: those that wait, and those that would come to wait. Who has one keeps it. */
 static void end_copies(struct cordon_pool *pool)
 {
-    while (pool->parked) {
-        struct cordon_guest *guest = pool->parked;
-        cordon_pool_unpark(pool, guest);
-        cordon_guest_destroy(guest);
-    }
+    cordon_pool_end_parked(pool);
     for (struct cordon_guest *guest = pool->warden->guests, *next; guest; guest = next) {
         next = guest->next;
         if (guest->pool != pool || guest->state >= CORDON_GUEST_READY || guest->vm.booted || guest->vm.builds)
@@ -290,11 +286,7 @@ static void make_room(struct cordon_machines *machines)
         return;
     oldest->pool.wanted = false;
     oldest->pool.target = 0;
-    while (oldest->pool.parked) {
-        struct cordon_guest *guest = oldest->pool.parked;
-        cordon_pool_unpark(&oldest->pool, guest);
-        cordon_guest_destroy(guest);
-    }
+    cordon_pool_end_parked(&oldest->pool);
 }
 
 static struct cordon_machine_template *add(struct cordon_machines *machines, enum cordon_guest_kind kind,

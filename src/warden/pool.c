@@ -121,6 +121,15 @@ void cordon_pool_unpark(struct cordon_pool *pool, struct cordon_guest *guest)
     pool->parked_count--;
 }
 
+void cordon_pool_end_parked(struct cordon_pool *pool)
+{
+    while (pool->parked) {
+        struct cordon_guest *guest = pool->parked;
+        cordon_pool_unpark(pool, guest);
+        cordon_guest_destroy(guest);
+    }
+}
+
 /* Gives guest to lease, or refuses it; the guest is used up either way. */
 static void hand_over(struct cordon_guest *guest, const struct cordon_warden_acquire *request, int lease, bool warm)
 {
@@ -557,11 +566,7 @@ void cordon_pools_refuse(struct cordon_template *template, enum cordon_guest_kin
 void cordon_pool_close(struct cordon_pool *pool, int status, const char *why)
 {
     refuse_all(pool, status, why);
-    while (pool->parked) {
-        struct cordon_guest *guest = pool->parked;
-        cordon_pool_unpark(pool, guest);
-        cordon_guest_destroy(guest);
-    }
+    cordon_pool_end_parked(pool);
     cordon_timer_cancel(&pool->warden->loop, &pool->rest);
     cordon_timer_cancel(&pool->warden->loop, &pool->later);
     cordon_timer_cancel(&pool->warden->loop, &pool->shrink);

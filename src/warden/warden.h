@@ -385,6 +385,7 @@ void cordon_pool_on_failure(struct cordon_pool *pool, uint64_t seq, int status, 
 void cordon_pool_on_parked_death(struct cordon_pool *pool);
 int cordon_pools_status(const struct cordon_warden *warden, char *why, size_t size); /* for hello */
 void cordon_pool_unpark(struct cordon_pool *pool, struct cordon_guest *guest);
+void cordon_pool_end_parked(struct cordon_pool *pool); /* all that wait in it */
 
 /* peer.c */
 int cordon_peer_add(struct cordon_warden *warden, int fd_take);
